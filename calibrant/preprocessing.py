@@ -1,0 +1,114 @@
+"""The evaluation transform: from an image file to the pixels that a network sees.
+
+One implementation for training's validation, prediction, serving and the dashboard, so that a deployed model sees what
+it was evaluated on. It crosses the stages as a block in the run's config and in the deployed file's metadata.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.errors import DataError, FormatError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "MPO")  # MPO: a camera's JPEG with a second picture inside
+MAX_PIXELS = 100_000_000
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Shorter side to `resize` (or both sides, with crop "squash"), centre crop to `size`, (x/255 - mean) / std."""
+
+    size: tuple[int, int]  # height, width
+    resize: int  # shorter side before the crop; not used by "squash"
+    crop: Literal["center", "squash"] = "center"
+    interpolation: Interpolation = "bicubic"
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, block: Mapping[str, Any], *, where: str | Path) -> Preprocessing:
+        try:
+            height, width = (int(v) for v in block["size"])
+            mean, std = tuple(map(float, block["mean"])), tuple(map(float, block["std"]))
+            if len(mean) != 3 or len(std) != 3 or min(std) <= 0 or height < 1 or width < 1:
+                raise ValueError("size, mean or std out of range")
+            return cls(
+                (height, width), int(block["resize"]), block["crop"], block["interpolation"],
+                (mean[0], mean[1], mean[2]), (std[0], std[1], std[2]),
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"damaged preprocessing block ({error})", where=where) from None
+
+    def pixels(self, image: Image.Image) -> NDArray[np.uint8]:
+        """uint8 [H, W, 3]: resize and crop in one resampling step.
+
+        Pillow reads beyond the box where the filter needs it, so this equals resizing the whole image and cropping
+        after, to within 1/255 (the sides of the whole image would be rounded to integers), at three quarters of the
+        work.
+        """
+        from PIL import Image
+
+        height, width = self.size
+        filter_ = getattr(Image.Resampling, self.interpolation.upper())
+        box = None if self.crop == "squash" else self._box(*image.size)
+        return np.asarray(image.resize((width, height), filter_, box=box), dtype=np.uint8)
+
+    def _box(self, width: int, height: int) -> tuple[float, float, float, float]:
+        """The part of the source image that the centre crop keeps, in source pixels."""
+        if width <= height:
+            new_width, new_height = self.resize, int(self.resize * height / width)
+        else:
+            new_width, new_height = int(self.resize * width / height), self.resize
+        top = max(0, round((new_height - self.size[0]) / 2.0))
+        left = max(0, round((new_width - self.size[1]) / 2.0))
+        across, down = width / new_width, height / new_height
+        right, bottom = (left + self.size[1]) * across, (top + self.size[0]) * down
+        return left * across, top * down, min(right, width), min(bottom, height)
+
+    def normalise(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """uint8 [..., H, W, 3] to float32 [..., 3, H, W], as the graph does it."""
+        scale = (1.0 / (255.0 * np.asarray(self.std))).astype(np.float32)
+        shift = (np.asarray(self.mean) / np.asarray(self.std)).astype(np.float32)
+        return np.ascontiguousarray(np.moveaxis(pixels.astype(np.float32) * scale - shift, -1, -3))
+
+
+def open_image(source: str | Path | bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """An RGB image, upright (EXIF rotation applied), or a DataError that names the file.
+
+    The size is checked from the header before any pixel is decoded, so that a small file that unpacks to gigabytes is
+    refused at no cost.
+    """
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    name = "image" if isinstance(source, bytes) else str(source)
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=_FORMATS) as image:
+            width, height = image.size
+            if width * height > max_pixels:
+                raise DataError(f"{width} x {height} pixels are more than {max_pixels:,}", where=name)
+            upright = ImageOps.exif_transpose(image)
+            return upright.convert("RGB")
+    except (DataError, KeyboardInterrupt):
+        raise
+    except FileNotFoundError:
+        raise DataError("no such file", where=name) from None
+    except (UnidentifiedImageError, Image.DecompressionBombError):
+        raise DataError("not a JPEG, PNG, WebP, BMP or TIFF image", where=name) from None
+    except Exception as error:  # Pillow's decoders raise anything from OSError to struct.error on damaged bytes
+        raise DataError(f"image cannot be decoded ({type(error).__name__}: {error})", where=name) from None
