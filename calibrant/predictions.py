@@ -284,7 +284,8 @@ def _from_arrow(batch: Any, source: Source, where: Path) -> Predictions:
         if column.null_count:
             raise DataError(f"column `{name}` has {column.null_count} empty rows", where=where)
         width = column.type.list_size
-        return column.flatten().to_numpy(zero_copy_only=False).astype(np.float32, copy=False).reshape(n, width)
+        flat: NDArray[np.float32] = column.flatten().to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
+        return flat.reshape(n, width)
 
     labels = np.full(n, -1, np.int64)
     if "label" in names:

@@ -1,0 +1,141 @@
+"""The root command. A stage's own commands are imported only when one of them is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from calibrant._version import __version__
+from calibrant.errors import CalibrantError, ConfigError, MissingExtra, did_you_mean
+
+# name: (where the click command lives, its line in --help, the extra that it needs)
+COMMANDS: dict[str, tuple[str, str, str | None]] = {
+    "demo": ("calibrant.demo:demo", "Run the whole path on data that needs no download.", "train"),
+    "train": ("calibrant.train.cli:train", "Train a classifier on an image folder.", "train"),
+    "predict": ("calibrant.predict:predict", "Write a model's predictions for a folder of images.", None),
+    "calibrate": ("calibrant.calibration.cli:calibrate", "Fit a calibrator on a predictions file.", None),
+    "evaluate": ("calibrant.calibration.cli:evaluate", "Measure accuracy and calibration, with intervals.", None),
+    "export": ("calibrant.export.cli:export", "Write one ONNX file with the calibration inside.", "train"),
+    "verify": ("calibrant.export.cli:verify", "Compare a deployed file with the run that it came from.", "train"),
+    "inspect": ("calibrant.export.edit_cli:inspect", "Show what a deployed file says about itself.", None),
+    "serve": ("calibrant.serve.cli:serve", "Serve deployed files over the Open Inference Protocol.", None),
+    "dashboard": ("calibrant.dashboard.cli:dashboard", "Open the reliability dashboard on your runs.", "dashboard"),
+}  # fmt: skip
+
+# Import names of optional packages, for the message that names the extra.
+_OPTIONAL = {
+    "torch": "train", "torchvision": "train", "timm": "train", "safetensors": "train", "sklearn": "train",
+    "tensorboard": "train", "onnx": "train", "onnxscript": "train", "netcal": "calibration",
+    "streamlit": "dashboard", "altair": "dashboard", "pandas": "dashboard", "vl_convert": "dashboard", "ray": "ray",
+}  # fmt: skip
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are import paths; listing them imports nothing."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise ConfigError(f'no command "{args[0]}"', where="calibrant", fix=did_you_mean(args[0], COMMANDS))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line, _) in COMMANDS.items()])
+
+
+class DefaultCommandGroup(click.Group):
+    """A group that hands its arguments to one command of its own when the first is not the name of another.
+
+    Lets `calibrant calibrate PREDS` and `calibrant calibrate cross-check PREDS` stand side by side.
+    """
+
+    def __init__(self, *args: Any, default_command: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.default_command = default_command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args:
+            args = ["--help"]
+        if args[0] not in self.commands and args[0] not in ("--help", "-h"):
+            args = [self.default_command, *args]
+        return super().parse_args(ctx, args)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        default = self.commands[self.default_command]
+        pieces = " ".join(default.collect_usage_pieces(ctx))
+        formatter.write_usage(ctx.command_path, f"{pieces}\n       {ctx.command_path} COMMAND ...")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.commands[self.default_command].format_options(ctx, formatter)
+        rows = [(n, c.get_short_help_str()) for n, c in sorted(self.commands.items()) if n != self.default_command]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="calibrant")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def cli(debug: bool) -> None:
+    """Image classifiers whose confidence can be trusted, from training to production.
+
+    \b
+    First time here:    calibrant demo
+    On your own images: calibrant train --data DIR --out runs/first
+                        calibrant calibrate runs/first/predictions/val.parquet --out calibrator.json
+                        calibrant export runs/first --calibrator calibrator.json --out model.onnx
+                        calibrant serve model.onnx
+    """
+
+
+def main() -> None:
+    """Entry point: one line for what a user can mend, a traceback for what only we can."""
+    debug = "--debug" in sys.argv[1:]
+    try:
+        code = cli.main(args=_hoist_debug(sys.argv[1:]), prog_name="calibrant", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except CalibrantError as error:
+        if debug:
+            raise
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(error.exit_code)
+    except click.exceptions.Abort:
+        click.echo("Stopped: interrupted. What was finished before is complete and can be used.", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        click.echo("Stopped: interrupted. What was finished before is complete and can be used.", err=True)
+        sys.exit(2)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # the reader of our output went away, as in `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except ModuleNotFoundError as error:
+        extra = _OPTIONAL.get((error.name or "").partition(".")[0])
+        if debug or extra is None:
+            raise
+        command = next((a for a in sys.argv[1:] if a in COMMANDS), "this command")
+        click.echo(f"Error: {MissingExtra(f'calibrant {command}', extra, error.name or '')}", err=True)
+        sys.exit(2)
+
+
+def _hoist_debug(arguments: list[str]) -> list[str]:
+    """--debug works wherever it stands: people add it to the end of the line that failed."""
+    return (["--debug"] if "--debug" in arguments else []) + [a for a in arguments if a != "--debug"]

@@ -1,0 +1,132 @@
+"""The JSON block inside a deployed .onnx file: everything that the graph alone does not say.
+
+Stored under the key "calibrant" of the file's metadata properties, where any ONNX runtime can read it back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from calibrant.errors import FormatError
+from calibrant.preprocessing import Preprocessing
+
+FORMAT_VERSION = 1
+KEY = "calibrant"
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """What the graph's `images` input takes: uint8 NHWC (normalised in the graph) or float32 NCHW (by the caller)."""
+
+    name: str = "images"
+    dtype: str = "uint8"
+    layout: str = "NHWC"
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Class priors and how strongly they were corrected; `applied` is what the graph does on top of the training."""
+
+    train: tuple[float, ...] | None = None
+    target: tuple[float, ...] | None = None  # None is uniform
+    absorbed: float = 0.0  # by the training loss
+    applied: float = 0.0  # by the graph: total - absorbed
+
+    @property
+    def total(self) -> float:
+        return self.absorbed + self.applied
+
+
+@dataclass(frozen=True)
+class Head:
+    """The editable last layer: names of its initializers, so that a file can be recalibrated without the exporter."""
+
+    kind: str  # "gemm" | "conv" | "affine"
+    weight: str
+    bias: str
+    transposed: bool = True  # weight is [C, D], as Gemm with transB=1 wants it
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    classes: tuple[str, ...]
+    preprocessing: Preprocessing
+    name: str = "model"
+    input: InputSpec = InputSpec()
+    outputs: tuple[str, ...] = ("probabilities", "logits")
+    class_temperatures: tuple[float, ...] | None = None
+    calibrator: Mapping[str, Any] | None = None  # the calibrator's own JSON
+    prior: Prior = Prior()
+    knobs: str = "baked"
+    head: Head | None = None
+    conformal: Mapping[str, Any] | None = None
+    ood: Mapping[str, Any] | None = None
+    abstain_below: float | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    precision: Mapping[str, Any] = field(default_factory=lambda: {"dtype": "float32"})
+    verify: Mapping[str, Any] | None = None
+    source: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    history: tuple[Mapping[str, Any], ...] = ()
+    hashes: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The block with its own hash in it."""
+        block = {"kind": "deployed-model", "format_version": FORMAT_VERSION, **asdict(self)}
+        block["hashes"] = {k: v for k, v in self.hashes.items() if k != "block"}
+        block["hashes"]["block"] = _block_hash(block)
+        return block
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), allow_nan=False, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, *, where: str | Path, check_hash: bool = True) -> ModelCard:
+        """Reads the block; refuses one from the future and one that was changed by something else than Calibrant."""
+        try:
+            block = json.loads(text)
+            version = int(block["format_version"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"damaged calibrant metadata ({error})", where=where, fix="export again") from None
+        if version > FORMAT_VERSION:
+            raise FormatError(
+                f"metadata format {version} is newer than this Calibrant reads ({FORMAT_VERSION})",
+                where=where, fix="update calibrant",
+            )  # fmt: skip
+        if check_hash and block.get("hashes", {}).get("block") != _block_hash(block):
+            raise FormatError(
+                "the calibrant metadata does not match its own hash: it was edited by hand or damaged",
+                where=where, fix="export again, or edit with calibrant recalibrate / adjust / relabel",
+            )  # fmt: skip
+        try:
+            known = cls.__dataclass_fields__
+            values = {key: value for key, value in block.items() if key in known}
+            values["classes"] = tuple(map(str, block["classes"]))
+            values["preprocessing"] = Preprocessing.from_dict(block["preprocessing"], where=where)
+            values["input"] = InputSpec(**block["input"])
+            values["prior"] = _prior(block["prior"])
+            values["head"] = Head(**block["head"]) if block.get("head") else None
+            for key in ("outputs", "history"):
+                values[key] = tuple(block[key])
+            if block.get("class_temperatures") is not None:
+                values["class_temperatures"] = tuple(map(float, block["class_temperatures"]))
+            return cls(**values)
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"damaged calibrant metadata ({error})", where=where, fix="export again") from None
+
+
+def _prior(block: Mapping[str, Any]) -> Prior:
+    train, target = (None if block[k] is None else tuple(map(float, block[k])) for k in ("train", "target"))
+    return Prior(train, target, float(block["absorbed"]), float(block["applied"]))
+
+
+def _block_hash(block: Mapping[str, Any]) -> str:
+    """sha256 of the canonical JSON without the hash itself (a round trip turns tuples to lists, so does this)."""
+    hashes = {k: v for k, v in block.get("hashes", {}).items() if k != "block"}
+    text = json.dumps({**block, "hashes": hashes}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
