@@ -1,0 +1,30 @@
+# `make demo` and `make test` work on a fresh machine with Python >= 3.11: they make .venv here and install into it.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-slow check install clean
+
+demo: .venv/.installed
+	$(BIN)/calibrant demo
+
+test: .venv/.installed
+	$(BIN)/python -m pytest
+
+test-slow: .venv/.installed
+	$(BIN)/python -m pytest -m "slow and not gpu"
+
+check: .venv/.installed
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m pytest tests/test_layout.py tests/test_types.py
+
+install: .venv/.installed
+
+# Installed anew when pyproject.toml changes; source files are used from the checkout.
+.venv/.installed: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Calibrant needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --progress-bar off --quiet --editable ".[all,dev]"
+	@touch $@
+
+clean:
+	rm -rf build dist .venv calibrant-demo
