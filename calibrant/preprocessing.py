@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "MPO")  # MPO: a camera's JPEG with a second picture inside
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")  # a camera's MPO opens as JPEG; naming it is a KeyError
 MAX_PIXELS = 100_000_000
 
 

@@ -1,0 +1,476 @@
+"""HTTP/1.1 on one event loop: requests in, answers out, and nothing that a caller does may harm another.
+
+httptools parses the heads; a body of known length is received straight into the array that onnxruntime will read, its
+tensors aligned. All times are checked by one sweep over the connections, so a request costs no timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Protocol
+
+import httptools
+import numpy as np
+import orjson
+
+from calibrant.serve.limits import Limits
+from calibrant.serve.refusal import Refusal
+
+if TYPE_CHECKING:
+    from calibrant.serve.batcher import Job
+
+log = logging.getLogger(__name__)
+
+JSON = b"application/json"
+_HEAD, _BODY, _CHUNKED, _BUSY, _DISCARD, _CLOSED = range(6)
+_ALIGN = 64
+_REASONS = {s.value: s.phrase.encode() for s in HTTPStatus}
+_EMPTY = memoryview(b"")
+
+
+@dataclass(slots=True)
+class Request:
+    method: bytes
+    target: bytes  # as sent, with the query
+    headers: dict[bytes, bytes]  # names in lower case
+    body: memoryview = _EMPTY
+    peer: str = ""
+    received: float = 0.0  # time.monotonic, when its last byte came
+    job: Job | None = None  # what to cancel when the caller goes away
+
+
+@dataclass(slots=True)
+class Response:
+    status: int
+    parts: list[bytes | memoryview]
+    content_type: bytes = JSON
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    close: bool = False
+
+    @classmethod
+    def json(cls, value: Any, status: int = 200) -> Response:
+        return cls(status, [orjson.dumps(value, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY)])
+
+    @classmethod
+    def error(cls, refusal: Refusal) -> Response:
+        response = cls.json({"error": refusal.message}, refusal.status)
+        response.close = refusal.close
+        if refusal.retry_after is not None:
+            response.headers.append((b"retry-after", str(max(1, round(refusal.retry_after))).encode()))
+        return response
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(type(value).__name__)
+
+
+class App(Protocol):
+    """What answers requests: calls `respond` once, now or later, from the event loop."""
+
+    def __call__(self, request: Request, respond: Callable[[Response], None]) -> None: ...
+
+
+class Front:
+    """The connections of one server and what they share."""
+
+    def __init__(self, app: App, limits: Limits) -> None:
+        self.app, self.limits = app, limits
+        self.connections: set[Connection] = set()
+        self.draining = False
+        self.accepted = 0
+        self.refused = 0
+        self.buffered = 0  # bytes of bodies that are being received or worked on
+        self._date = (0, b"")
+
+    def connection(self) -> Connection:
+        return Connection(self)
+
+    def date(self) -> bytes:
+        now = int(time.time())
+        if now != self._date[0]:
+            self._date = (now, formatdate(now, usegmt=True).encode())
+        return self._date[1]
+
+    def sweep(self) -> None:
+        """Ends what has taken too long; called a few times a second."""
+        now = time.monotonic()
+        for connection in list(self.connections):
+            if connection.deadline < now:
+                connection.expire()
+
+    def drain(self) -> None:
+        """Answers say `close` from here on; idle connections get a moment for a request that is on its way."""
+        self.draining = True
+        soon = time.monotonic() + 0.5
+        for connection in self.connections:
+            if connection.idle:
+                connection.deadline = min(connection.deadline, soon)
+
+    @property
+    def busy(self) -> int:
+        return sum(not c.idle for c in self.connections)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One caller's connection; requests on it are answered in order, one at a time."""
+
+    def __init__(self, front: Front) -> None:
+        self.front, self.limits = front, front.limits
+        self.deadline = time.monotonic() + front.limits.header_seconds
+        self._transport: Any = None
+        self._state = _HEAD
+        self._head = bytearray(4096)
+        self._filled = 0
+        self._scanned = 0
+        self._body: memoryview = _EMPTY
+        self._body_at = 0
+        self._chunks: list[bytes] = []
+        self._chunked_size = 0
+        self._chunked_done = self._chunked_extra = False
+        self._reserved = 0
+        self._request: Request | None = None
+        self._serial = 0
+        self._keep_alive = True
+        self._parser: Any = None
+        self._url = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._duplicate = b""
+        self._paused = False
+        self.peer = ""
+
+    # ---- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        front = self.front
+        front.accepted += 1
+        front.connections.add(self)
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) and len(peer) >= 2 else ""
+        if len(front.connections) > self.limits.max_connections:
+            front.refused += 1
+            self._refuse(Refusal(503, "too many connections; try again in a moment", retry_after=1, close=True))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._state = _CLOSED
+        self.front.connections.discard(self)
+        request, self._request = self._request, None
+        if request is not None and request.job is not None:
+            request.job.cancelled = True
+        self._release()
+
+    def eof_received(self) -> bool:
+        """A caller may close its side and still wait for the answer; an idle one is done."""
+        if self._state == _BUSY:
+            self._keep_alive = False
+            return True
+        return False
+
+    def pause_writing(self) -> None:
+        self.deadline = min(self.deadline, time.monotonic() + self.limits.write_seconds)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._state == _BODY:
+            return self._body[self._body_at :]
+        if self._state == _DISCARD:
+            return memoryview(bytearray(65536))
+        if self._filled == len(self._head):
+            self._head.extend(bytes(len(self._head)))
+        return memoryview(self._head)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        state = self._state
+        if state == _BODY:
+            self._body_at += nbytes
+            if self._body_at == len(self._body):
+                self._dispatch(self._body)
+        elif state == _HEAD:
+            if self._filled == 0:
+                self.deadline = time.monotonic() + self.limits.header_seconds
+            self._filled += nbytes
+            self._read_head()
+        elif state == _CHUNKED:
+            self._feed_chunked(bytes(memoryview(self._head)[self._filled : self._filled + nbytes]))
+        elif state == _BUSY:
+            self._filled += nbytes  # the next request, sent ahead
+            if self._filled >= self.limits.max_header and not self._paused:
+                self._transport.pause_reading()
+                self._paused = True
+
+    # ---- the head
+
+    def _read_head(self) -> None:
+        while True:
+            end = self._head.find(b"\r\n\r\n", max(0, self._scanned - 3), self._filled)
+            if end >= 0:
+                break
+            self._scanned = self._filled
+            if self._filled >= self.limits.max_header:
+                self._refuse(
+                    Refusal(431, f"the request's head is longer than {self.limits.max_header} bytes", close=True)
+                )
+            return
+        end += 4
+        if end > self.limits.max_header:
+            self._refuse(Refusal(431, f"the request's head is longer than {self.limits.max_header} bytes", close=True))
+            return
+        head = bytes(memoryview(self._head)[:end])
+        rest = bytes(memoryview(self._head)[end : self._filled])
+        self._filled = self._scanned = 0
+        self._url, self._headers, self._duplicate = b"", {}, b""
+        self._chunks, self._chunked_size, self._chunked_done, self._chunked_extra = [], 0, False, False
+        self._parser = httptools.HttpRequestParser(self)
+        try:
+            self._parser.feed_data(head)
+        except httptools.HttpParserUpgrade:
+            pass  # an offer to speak another protocol, which need not be taken
+        except httptools.HttpParserError as error:
+            self._refuse(Refusal(400, f"not a valid HTTP request ({error})", close=True))
+            return
+        try:
+            self._begin(rest)
+        except Refusal as refusal:
+            refusal.close = True
+            self._refuse(refusal)
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name in self._headers and name in (b"content-length", b"transfer-encoding", b"host",
+                                              b"inference-header-content-length", b"content-encoding"):  # fmt: skip
+            self._duplicate = name
+        self._headers[name] = value
+
+    def _begin(self, rest: bytes) -> None:
+        """After the head: what body follows, and is it acceptable?"""
+        parser, headers, limits = self._parser, self._headers, self.limits
+        self._keep_alive = parser.should_keep_alive() and not self.front.draining
+        if self._duplicate:
+            raise Refusal(400, f"the header {self._duplicate.decode()} is there twice")
+        if parser.get_http_version() not in ("1.1", "1.0"):
+            raise Refusal(505, "only HTTP/1.1 and 1.0 are spoken here")
+        if b"host" not in headers and parser.get_http_version() == "1.1":
+            raise Refusal(400, "the Host header is missing")
+        self._request = Request(parser.get_method(), self._url, headers, peer=self.peer)
+        self._serial += 1
+        coding = headers.get(b"transfer-encoding")
+        length = headers.get(b"content-length")
+        if coding is not None:
+            if length is not None or coding.strip().lower() != b"chunked":
+                raise Refusal(400, "Transfer-Encoding must be `chunked`, without a Content-Length")
+            self._state = _CHUNKED
+            self.deadline = time.monotonic() + limits.body_seconds
+            self._expect()
+            if rest:
+                self._feed_chunked(rest)
+            return
+        if length is None or length == b"0":
+            self._put_back(rest)
+            self._dispatch(_EMPTY)
+            return
+        if not length.isdigit() or len(length) > 18:
+            raise Refusal(400, "Content-Length must be a number of bytes")
+        self._receive(int(length), rest)
+
+    def _receive(self, size: int, rest: bytes) -> None:
+        """Makes room for a body of known size, its binary tensors on an aligned address."""
+        self._reserve(size)
+        raw = np.empty(size + _ALIGN, np.uint8)
+        prefix = self._headers.get(b"inference-header-content-length", b"0")
+        json_bytes = int(prefix) if prefix.isdigit() and len(prefix) < 18 else 0
+        offset = -(raw.ctypes.data + json_bytes) % _ALIGN if json_bytes else 0
+        self._body = raw.data[offset : offset + size]
+        have = min(len(rest), size)
+        self._body[:have] = rest[:have]
+        self._body_at = have
+        self._put_back(rest[have:])
+        if have == size:
+            self._dispatch(self._body)
+            return
+        self._state = _BODY
+        self.deadline = time.monotonic() + self.limits.body_seconds
+        self._expect()
+
+    def _put_back(self, rest: bytes) -> None:
+        """Bytes of the next request, which came with this one."""
+        self._head[: len(rest)] = rest  # of the same length: the buffer must not be resized while it is read into
+        self._filled = len(rest)
+
+    def _reserve(self, size: int) -> None:
+        if size > self.limits.max_body:
+            raise Refusal(413, f"the body has {size} bytes; at most {self.limits.max_body} are taken", close=True)
+        if self.front.buffered + size > self.limits.max_buffered:
+            raise Refusal(503, "too many large requests at once; try again in a moment", retry_after=1, close=True)
+        self.front.buffered += size
+        self._reserved += size
+
+    def _release(self) -> None:
+        self.front.buffered -= self._reserved
+        self._reserved = 0
+
+    def _expect(self) -> None:
+        if self._headers.get(b"expect", b"").lower() == b"100-continue":
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    # ---- chunked bodies, which httptools takes apart
+
+    def _feed_chunked(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass
+        except Refusal as refusal:
+            self._refuse(refusal)
+            return
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            self._refuse(
+                cause if isinstance(cause, Refusal) else Refusal(400, f"damaged chunked body ({error})", close=True)
+            )
+            return
+        if self._chunked_done:
+            self._keep_alive = self._keep_alive and not self._chunked_extra
+            self._filled = 0
+            body, self._chunks = b"".join(self._chunks), []
+            self._dispatch(memoryview(body))
+
+    def on_message_begin(self) -> None:
+        if self._chunked_done:  # a second request behind a chunked one: answered on a new connection
+            self._chunked_extra = True
+
+    def on_body(self, body: bytes) -> None:
+        if self._state != _CHUNKED or self._chunked_done:
+            return
+        self._chunked_size += len(body)
+        if self._chunked_size > self.limits.max_body:
+            raise Refusal(413, f"the body is larger than the {self.limits.max_body} bytes that are taken", close=True)
+        self._reserve(len(body))
+        self._chunks.append(body)
+
+    def on_message_complete(self) -> None:
+        if self._state == _CHUNKED:
+            self._chunked_done = True
+
+    # ---- answering
+
+    def _dispatch(self, body: memoryview) -> None:
+        request = self._request
+        if request is None:
+            return
+        self._state = _BUSY
+        now = time.monotonic()
+        request.body, request.received = body, now
+        self._body = _EMPTY
+        # The queue's own deadline comes first; this one is for work that hangs.
+        self.deadline = now + self.limits.request_seconds + 5.0
+        serial = self._serial
+
+        def respond(response: Response) -> None:
+            if self._serial == serial and self._state == _BUSY:
+                self._write(response)
+
+        try:
+            self.front.app(request, respond)
+        except Exception as error:
+            if not isinstance(error, Refusal):
+                log.exception("a request failed")
+            respond(Response.error(Refusal.of(error)))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """An answer to what is not a whole request; the rest of it cannot be told from the next one."""
+        self._keep_alive = False
+        response = Response.error(refusal)
+        self._write(response)
+        log.info("%s: refused with %d: %s", self.peer, refusal.status, refusal.message)
+
+    def _write(self, response: Response) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        request, self._request = self._request, None
+        keep = self._keep_alive and not response.close and not self.front.draining
+        size = sum(len(part) for part in response.parts)
+        head = b"HTTP/1.1 %d %b\r\ncontent-length: %d\r\ndate: %b\r\n" % (
+            response.status, _REASONS.get(response.status, b"Unknown"), size, self.front.date(),
+        )  # fmt: skip
+        if size:
+            head += b"content-type: %b\r\n" % response.content_type
+        for name, value in response.headers:
+            head += b"%b: %b\r\n" % (name, value)
+        head += b"\r\n" if keep else b"connection: close\r\n\r\n"
+        if request is not None and request.method == b"HEAD":
+            self._transport.write(head)
+        elif len(response.parts) == 1 and size < 65536:
+            self._transport.write(head + response.parts[0])
+        else:
+            self._transport.writelines([head, *response.parts])
+        partial_body = self._state in (_BODY, _CHUNKED, _HEAD)
+        self._release()
+        if keep:
+            self._next()
+        elif partial_body:
+            self._linger()
+        else:
+            self._state = _CLOSED
+            self._transport.close()
+
+    def _linger(self) -> None:
+        """Reads on for a moment: closing over unread bytes would reset the connection and lose the answer."""
+        self._state = _DISCARD
+        self._body = _EMPTY
+        self.deadline = time.monotonic() + 2.0
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def _next(self) -> None:
+        self._state = _HEAD
+        self._scanned = 0
+        if len(self._head) > 65536 and not self._filled:
+            self._head = bytearray(4096)
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+        if self._filled:
+            self.deadline = time.monotonic() + self.limits.header_seconds
+            # Not called directly: a long line of requests sent ahead would grow the stack and starve other callers.
+            asyncio.get_running_loop().call_soon(self._resume)
+        else:
+            self.deadline = time.monotonic() + self.limits.idle_seconds
+
+    def _resume(self) -> None:
+        if self._state == _HEAD and self._filled:
+            self._read_head()
+
+    @property
+    def idle(self) -> bool:
+        return self._state == _HEAD and not self._filled
+
+    def expire(self) -> None:
+        """Called by the sweep when the deadline of the present state has passed."""
+        state = self._state
+        if state == _BUSY:
+            request = self._request
+            if request is not None and request.job is not None:
+                request.job.cancelled = True
+            self._keep_alive = False
+            self._write(Response.error(Refusal(504, "no answer within the time limit", close=True)))
+        elif (state == _HEAD and self._filled) or state in (_BODY, _CHUNKED):
+            what = "head" if state == _HEAD else "body"
+            self._refuse(Refusal(408, f"the request's {what} did not arrive in time", close=True))
+        elif self._transport is not None:
+            self._state = _CLOSED
+            self._transport.abort() if state in (_DISCARD, _CLOSED) else self._transport.close()
+
+    def abort(self) -> None:
+        self._state = _CLOSED
+        if self._transport is not None:
+            self._transport.abort()

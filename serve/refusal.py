@@ -1,0 +1,32 @@
+"""An answer that is an error: the HTTP status, the text for `{"error": ...}`, and its gRPC twin."""
+
+from __future__ import annotations
+
+from calibrant.errors import CalibrantError
+
+# HTTP status -> gRPC status code number (grpc.StatusCode values), so that both fronts refuse alike.
+GRPC_CODES = {
+    400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 408: 4, 411: 3, 413: 3, 414: 3, 415: 3, 429: 8, 431: 3, 499: 1,
+    500: 13, 501: 12, 503: 14, 504: 4,
+}  # fmt: skip
+
+
+class Refusal(Exception):
+    """What is wrong, where and how to mend it, in a sentence that goes to the caller."""
+
+    def __init__(self, status: int, message: str, *, retry_after: float | None = None, close: bool = False) -> None:
+        super().__init__(message)
+        self.status, self.message, self.retry_after, self.close = status, message, retry_after, close
+
+    @classmethod
+    def of(cls, error: Exception) -> Refusal:
+        """A CalibrantError is the caller's mistake here: what the server itself got wrong was refused at its start."""
+        if isinstance(error, Refusal):
+            return error
+        if isinstance(error, CalibrantError):
+            return cls(400, str(error))
+        return cls(500, f"internal error ({type(error).__name__}); the server's log has the details")
+
+
+def bad(message: str) -> Refusal:
+    return Refusal(400, message)

@@ -1,0 +1,152 @@
+"""A server's life: load, listen, say so, serve, and on SIGTERM finish what is under way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from calibrant import atomic
+from calibrant.errors import ConfigError
+from calibrant.serve.app import Application, Options
+from calibrant.serve.config import ServeConfig
+from calibrant.serve.http import Front
+from calibrant.serve.models import Model, Repository
+from calibrant.serve.providers import available_cores
+
+log = logging.getLogger(__name__)
+
+
+class Server:
+    """Loads the models of a configuration and serves them until told to stop."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        self.config = config
+        self.repository = Repository()
+        self.app = Application(
+            self.repository, config.limits,
+            Options(token=config.token, admin=config.admin, decoders=max(1, min(4, available_cores()))),
+        )  # fmt: skip
+        self.front = Front(self.app, config.limits)
+        self._stop: asyncio.Event | None = None
+
+    def load_models(self) -> None:
+        for spec in self.config.models:
+            model = self._load(spec, self.config.name)
+            if self.app.repository.models.get(model.name):
+                raise ConfigError(f'two models are called "{model.name}"', where=spec, fix="rename one of the files")
+            self.repository.add(model)
+
+    def _load(self, path: Path, name: str | None) -> Model:
+        config = self.config
+        return Model.load(
+            path, name=name, providers=config.providers, threads=config.threads, cap=config.batch_cap,
+            max_rows=config.limits.max_rows, deliver=self.app.deliver,
+        )  # fmt: skip
+
+    def listen(self) -> socket.socket:
+        """Bound before the models are loaded, so that a port in use is said at once."""
+        host, port = self.config.host, self.config.port
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            listener = socket.socket(family, kind, protocol)
+            if sys.platform != "win32":
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(1024)
+            listener.setblocking(False)
+            return listener
+        except (OSError, OverflowError) as error:
+            what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            fix = "choose another with --port, or --port 0 for a free one" if "in use" in what else None
+            raise ConfigError(f"cannot listen ({what})", where=f"{host}:{port}", fix=fix) from None
+
+    def run(self, *, announce: Callable[[str], None]) -> None:
+        """Serves until SIGTERM or SIGINT; returns when the last answer is out."""
+        listener = self.listen()
+        with contextlib.closing(listener):
+            context = self._tls()
+            self.load_models()
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(self._serve(listener, context, announce))
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if self.config.tls_cert is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self.config.tls_cert, self.config.tls_key)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"the certificate cannot be used ({error})", where=self.config.tls_cert) from None
+        return context
+
+    async def _serve(
+        self, listener: socket.socket, context: ssl.SSLContext | None, announce: Callable[[str], None]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.app.loop = loop
+        self._stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with contextlib.suppress(NotImplementedError):  # Windows
+                loop.add_signal_handler(number, self._stop.set)
+        server = await loop.create_server(self.front.connection, sock=listener, ssl=context, backlog=1024)
+        host, port = listener.getsockname()[:2]
+        address = f"{'https' if context else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+        # What was allocated so far lives as long as the server: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        if self.config.ready_file is not None:
+            atomic.write_json(self.config.ready_file, {"host": host, "port": port, "pid": os.getpid(), "url": address})
+        announce(address)
+        sweeper = asyncio.create_task(self._sweep())
+        try:
+            await self._stop.wait()
+            await self._drain(server)
+        finally:
+            sweeper.cancel()
+            self.app.close()
+            if self.config.ready_file is not None:
+                self.config.ready_file.unlink(missing_ok=True)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(0.25)
+            self.front.sweep()
+
+    async def _drain(self, server: Any) -> None:
+        """Takes no new connections, answers what came, closes, and ends at the latest after `drain_seconds`."""
+        log.info("stopping: %d request(s) under way", self.front.busy)
+        self.app.ready = False
+        # Callers whose connection waits in the kernel's queue were accepted as far as they know.
+        await asyncio.sleep(0.05)
+        server.close()
+        self.front.drain()
+        end = time.monotonic() + self.config.limits.drain_seconds
+        while self.front.connections and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+            self.front.sweep()
+        left = len(self.front.connections)
+        for connection in list(self.front.connections):
+            connection.abort()
+        for model in self.repository.all():
+            model.batcher.close(timeout=1.0)
+        log.info("stopped%s", f"; {left} connection(s) were cut" if left else "")
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # Windows
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

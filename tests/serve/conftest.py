@@ -1,0 +1,45 @@
+"""Small deployed files, built with the onnx package; nothing here needs torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+def _load_tiny() -> ModuleType:
+    """tests/serve/tiny.py under a name of its own: the tests are no package."""
+    name = "serve_tiny"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("tiny.py"))
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def tiny() -> ModuleType:
+    """The builder module: `tiny.write(path, ...)`."""
+    return _load_tiny()
+
+
+@pytest.fixture(scope="session")
+def model_file(tmp_path_factory: pytest.TempPathFactory, tiny: ModuleType) -> Path:
+    """Four classes, temperature 2, prior correction of strength 1 in the graph, conformal quantiles."""
+    path: Path = tiny.write(tmp_path_factory.mktemp("model") / "birds.onnx")
+    return path
+
+
+@pytest.fixture(scope="session")
+def url(model_file: Path) -> Iterator[str]:
+    """A server on the model, shared by the tests that leave it as they found it."""
+    from calibrant.serve.background import running
+
+    with running(model_file, arguments=["--threads", "1"]) as server:
+        yield server.url

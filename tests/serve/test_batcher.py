@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibrant.serve.batcher import Batcher, Job
+from calibrant.serve.refusal import Refusal
+from calibrant.serve.session import Session
+
+OUTPUTS = ("probabilities",)
+
+
+class Held(Session):
+    """A session whose runs wait for leave, so that a queue builds up behind the first."""
+
+    def hold(self) -> None:
+        self.leave, self.runs = threading.Event(), []  # type: ignore[var-annotated]
+
+    def run(self, feeds: Any, outputs: Any = None) -> Any:
+        if hasattr(self, "leave"):
+            self.runs.append(len(feeds["images"]))
+            assert self.leave.wait(10)
+        return super().run(feeds, outputs)
+
+
+def _held(path: Path) -> Held:
+    session = Held(path, threads=1)
+    session.hold()
+    return session
+
+
+def _job(pixels: Any, back: list[Job], **extra: Any) -> Job:
+    return Job({"images": pixels}, len(pixels), OUTPUTS, back.append, **extra)
+
+
+def _wait(condition: Any, seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "timed out"
+        time.sleep(0.002)
+
+
+def test_what_waits_runs_together_and_each_gets_its_own_rows(model_file: Path, tiny: ModuleType) -> None:
+    session = _held(model_file)
+    batcher, back = Batcher(session, cap=8), []
+    requests = [tiny.pictures(n, seed) for seed, n in enumerate((1, 2, 3, 1, 2, 4))]
+    jobs = [_job(pixels, back) for pixels in requests]
+    batcher.put(jobs[0])
+    _wait(lambda: session.runs == [1])
+    for job in jobs[1:]:
+        batcher.put(job)
+    session.leave.set()
+    _wait(lambda: len(back) == 6)
+    assert session.runs == [1, 8, 4]  # 2 + 3 + 1 + 2, then the 4 that would have burst the cap
+    for job, pixels in zip(jobs, requests, strict=True):
+        assert job.result is not None
+        np.testing.assert_allclose(job.result["probabilities"], tiny.expected(pixels), atol=1e-6)
+    batcher.close()
+
+
+def test_a_lone_request_does_not_wait(model_file: Path, tiny: ModuleType) -> None:
+    batcher, back = Batcher(_held(model_file), cap=64), []
+    batcher.session.leave.set()  # type: ignore[attr-defined]
+    job = _job(tiny.pictures(1), back)
+    batcher.put(job)
+    _wait(lambda: back)
+    assert job.started - job.queued < 0.05
+    batcher.close()
+
+
+def test_only_the_poisonous_row_fails(tmp_path: Path, tiny: ModuleType) -> None:
+    session = _held(tiny.write(tmp_path / "poison.onnx", gather_last=True))
+    batcher, back = Batcher(session, cap=16), []
+    good, bad = [tiny.pictures(1, seed) for seed in range(4)], tiny.pictures(1, 9)
+    bad[0, 0, 0, 0] = 255  # beyond the table in the graph
+    batcher.put(_job(good[0], back))
+    _wait(lambda: session.runs == [1])
+    jobs = [_job(pixels, back) for pixels in (good[1], bad, good[2], good[3])]
+    for job in jobs:
+        batcher.put(job)
+    session.leave.set()
+    _wait(lambda: len(back) == 5)
+    assert isinstance(jobs[1].error, Refusal)
+    for job, pixels in zip((jobs[0], *jobs[2:]), good[1:], strict=True):
+        assert job.error is None
+        assert job.result is not None
+        np.testing.assert_allclose(job.result["probabilities"], tiny.expected(pixels), atol=1e-6)
+    batcher.close()
+
+
+def test_cancelled_and_late_requests_are_dropped_when_the_batch_is_formed(model_file: Path, tiny: ModuleType) -> None:
+    session = _held(model_file)
+    batcher, back = Batcher(session, cap=16), []
+    batcher.put(_job(tiny.pictures(1), back))
+    _wait(lambda: session.runs == [1])
+    late = _job(tiny.pictures(1), back, deadline=time.monotonic() + 0.01)
+    gone, kept = _job(tiny.pictures(1), back), _job(tiny.pictures(2), back)
+    for job in (late, gone, kept):
+        batcher.put(job)
+    gone.cancelled = True
+    time.sleep(0.03)
+    session.leave.set()
+    _wait(lambda: len(back) == 4)
+    assert session.runs == [1, 2]
+    assert isinstance(late.error, Refusal)
+    assert late.error.status == 504
+    assert gone.result is None
+    assert kept.result is not None
+    batcher.close()
+
+
+def test_a_request_above_the_cap_runs_in_slices_and_answers_whole(model_file: Path, tiny: ModuleType) -> None:
+    session = _held(model_file)
+    session.leave.set()
+    batcher = Batcher(session, cap=4)
+    pixels = tiny.pictures(10)
+    answer = batcher.run({"images": pixels}, 10, OUTPUTS)
+    np.testing.assert_allclose(answer["probabilities"], tiny.expected(pixels), atol=1e-6)
+    assert session.runs == [4, 4, 2]
+    batcher.close()
+
+
+def test_the_predicted_wait_grows_with_the_rows_ahead(model_file: Path, tiny: ModuleType) -> None:
+    session = _held(model_file)
+    batcher, back = Batcher(session, cap=1), []
+    assert batcher.predicted_wait == 0.0
+    batcher._row_seconds = 2.0
+    for n in (1, 3, 5):
+        batcher.put(_job(tiny.pictures(n), back))
+    _wait(lambda: session.runs)
+    assert 16.0 < batcher.predicted_wait <= 18.0
+    session.leave.set()
+    _wait(lambda: len(back) == 3)
+    batcher.close()
+
+
+def test_closing_finishes_what_waits(model_file: Path, tiny: ModuleType) -> None:
+    session = _held(model_file)
+    batcher, back = Batcher(session, cap=1), []
+    for seed in range(5):
+        batcher.put(_job(tiny.pictures(1, seed), back))
+    session.leave.set()
+    batcher.close(timeout=10)
+    assert all(job.result is not None for job in back)
+    assert len(back) == 5
+    with pytest.raises(Refusal, match="unloaded"):
+        batcher.put(_job(tiny.pictures(1), back))
