@@ -15,9 +15,7 @@ from calibrant.train.data.split import divide
 _SPLITS = {"train": ("train", "training"), "val": ("val", "valid", "validation", "dev"), "test": ("test", "testing")}
 
 
-def read_folder(
-    path: str | Path, *, val_fraction: float = 0.2, test_fraction: float = 0.2, seed: int = 42
-) -> Splits:
+def read_folder(path: str | Path, *, val_fraction: float = 0.2, test_fraction: float = 0.2, seed: int = 42) -> Splits:
     """The splits of an image folder. Classes are the names of the folders, sorted.
 
     Without train/ in it the folder is divided by class, 20 % for testing and 20 % for validation unless told otherwise.
@@ -32,7 +30,7 @@ def read_folder(
         try:
             test, val, rest = divide(whole, (test_fraction, val_fraction), class_names=classes, seed=seed)
         except DataError as error:
-            raise DataError(error.what, where=path, fix=error.args[0].partition("; ")[2] or None) from None
+            raise DataError(error.what, where=path, fix=error.fix) from None
         return Splits(tuple(classes), rest, val, test if len(test) else None)
     classes = class_folders(train)
     whole = read_classes(train, classes, root=path)
@@ -43,7 +41,7 @@ def read_folder(
     try:
         val, rest = divide(whole, (val_fraction,), class_names=classes, seed=seed)
     except DataError as error:
-        raise DataError(error.what, where=train, fix=error.args[0].partition("; ")[2] or None) from None
+        raise DataError(error.what, where=train, fix=error.fix) from None
     return Splits(tuple(classes), rest, val, test_set)
 
 

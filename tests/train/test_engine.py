@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from calibrant.errors import ConfigError, DataError, FormatError, ModelError
+from calibrant.predictions import read_predictions
+from calibrant.train import TrainConfig, fit, load_run, predict_run
+from calibrant.train.checkpoint import load_checkpoint, save_checkpoint
+from calibrant.train.config import train_config
+from calibrant.train.engine import resumed_config
+from calibrant.train.loop import Epoch
+from calibrant.train.run import CHECKPOINT_FILE, MODEL_FILE
+
+Small = Callable[..., TrainConfig]
+
+
+def test_a_folder_becomes_a_run_that_learns_and_predicts(small: Small) -> None:
+    epochs: list[Epoch] = []
+    config = small("schedule.epochs=8", "engine.tensorboard=true", "engine.features=true", "loss.name=vace")
+    run = fit(config, on_epoch=epochs.append)
+    assert [e.epoch for e in epochs] == list(range(1, 9))
+    model = load_run(run)
+    assert max(e.val["accuracy"] for e in epochs) > 0.6  # three noisy colours; chance is 1/3
+    predictions = read_predictions(run / "predictions" / "val.parquet", features=True)
+    best = next(e for e in reversed(epochs) if e.best)
+    np.testing.assert_allclose((predictions.logits.argmax(1) == predictions.labels).mean(), best.val["accuracy"])
+    assert predictions.split is not None
+    assert set(predictions.split) == {"val"}
+    assert predictions.source.class_names == ("blue", "green", "red")
+    np.testing.assert_allclose(predictions.source.train_prior or (), np.array([14, 10, 7]) / 31)
+    assert predictions.source.model["sha256"] == model.sha256
+    assert predictions.features is not None
+    taus = model.class_temperatures
+    assert taus is not None
+    assert predictions.source.class_temperatures == tuple(map(float, taus))
+    head = model.network.classifier_layers()[0]
+    z = head(torch.tensor(predictions.features)).detach().numpy() / taus
+    np.testing.assert_allclose(predictions.logits, z, rtol=1e-4, atol=1e-5)
+    assert list((run / "tb").glob("events.*"))
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 8
+
+
+def test_predicting_a_folder_again_gives_the_run_s_own_predictions(
+    small: Small, image_folder: Path, tmp_path: Path
+) -> None:
+    run = fit(small())
+    out = predict_run(run, image_folder, tmp_path / "again.parquet", split="test", batch_size=4)
+    own, again = read_predictions(run / "predictions" / "test.parquet"), read_predictions(out)
+    np.testing.assert_allclose(again.logits, own.logits, atol=1e-5)
+    assert again.labels.tolist() == own.labels.tolist()
+
+
+def _final(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / CHECKPOINT_FILE)
+
+
+class _StopError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("stop_after", [1, 4, 7])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int
+) -> None:
+    settings = (
+        "schedule.epochs=3", "engine.checkpoint_updates=1", "engine.accumulate=2", "engine.ema_decay=0.9",
+        "optimizer.clip_norm=1.0", "loss.name=vace", "engine.drop_last=false", "model.options.drop_rate=0.2",
+    )  # fmt: skip
+    config = small(*settings)
+    whole = fit(replace(config, out=tmp_path / "whole"))
+
+    import calibrant.train.loop as loop
+
+    written = 0
+
+    def failing(path: Path, state: dict[str, object]) -> None:
+        nonlocal written
+        save_checkpoint(path, state)
+        written += 1
+        if written > stop_after:
+            raise _StopError
+
+    monkeypatch.setattr(loop, "save_checkpoint", failing)
+    with pytest.raises(_StopError):
+        fit(replace(config, out=tmp_path / "parts"))
+    monkeypatch.undo()
+    run = fit(resumed_config(tmp_path / "parts", []), resume=True)
+    expected, found = _final(whole), _final(run)
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        assert torch.equal(value, found[name]), name
+    a, b = load_file(whole / MODEL_FILE), load_file(run / MODEL_FILE)
+    assert all(torch.equal(a[k], b[k]) for k in a)
+    lines = [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
+    reference = [json.loads(x) for x in (whole / "metrics.jsonl").read_text().splitlines()]
+    assert [x["train"] for x in lines] == [x["train"] for x in reference]
+
+
+def test_an_interrupt_leaves_a_run_that_loads_and_goes_on(small: Small) -> None:
+    import os
+    import signal
+
+    config = small("schedule.epochs=4")
+
+    def interrupt(epoch: Epoch) -> None:
+        if epoch.epoch == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(config, on_epoch=interrupt)
+    assert load_run(config.out).class_names == ("blue", "green", "red")
+    fit(resumed_config(config.out, []), resume=True)
+    assert len((config.out / "metrics.jsonl").read_text().splitlines()) == 4
+
+
+def test_accumulated_micro_batches_equal_one_batch(small: Small, tmp_path: Path) -> None:
+    """LayerNorm network: batch statistics are the one thing that micro-batches change. 31 images: 16 + 15 rows."""
+    runs = []
+    for name, batch, accumulate in (("one", 16, 1), ("four", 4, 4)):
+        config = small(
+            "model.name=test_vit", f"engine.batch_size={batch}", f"engine.accumulate={accumulate}", "augment.crop=none",
+            "augment.flip=none", "optimizer.name=momentum", "schedule.epochs=1", "engine.drop_last=false",
+        )  # fmt: skip
+        runs.append(fit(replace(config, out=tmp_path / name)))
+    a, b = (load_file(r / MODEL_FILE) for r in runs)
+    for key in a:
+        torch.testing.assert_close(a[key], b[key], rtol=1e-4, atol=2e-6)
+
+
+def test_a_loss_that_is_not_finite_stops_and_names_the_batch_and_what_is_good(small: Small) -> None:
+    config = small("optimizer.name=sgd", "optimizer.lr=1e6", "model.name=test_vit", "schedule.epochs=9")
+    with pytest.raises(ModelError, match=r"loss became (nan|inf).* epoch \d+, batch \d+.*checkpoint.safetensors"):
+        fit(config)
+    state = load_checkpoint(config.out / CHECKPOINT_FILE)
+    assert state["position"]["update"] >= 0
+
+
+def test_patience_ends_a_run_that_no_longer_improves(small: Small) -> None:
+    config = small("schedule.epochs=30", "optimizer.lr=0.0", "engine.patience=3", "model.name=test_vit")
+    run = fit(config)
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 4
+
+
+def test_an_unreadable_image_stops_or_is_left_out_and_listed(small: Small, image_folder: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(image_folder, tmp_path / "torn")
+    for name in ("train/red/003.png", "val/blue/001.png", "test/green/002.png"):
+        (root / name).write_bytes(b"not an image")
+    for cache in ("on", "off"):
+        config = small(f"data.path={root}", f"data.cache={cache}", "data.workers=0", "schedule.epochs=1")
+        with pytest.raises(DataError, match=r"(train/red/003|val/blue/001)\.png: not a JPEG"):
+            fit(config, overwrite=True)
+        run = fit(
+            replace(
+                config, data=replace(config.data, on_bad_image="skip"), engine=replace(config.engine, drop_last=False)
+            ),
+            overwrite=True,
+        )
+        listed = [line.split("\t")[0] for line in (run / "bad-images.txt").read_text().splitlines()]
+        assert listed == ["test/green/002.png", "train/red/003.png", "val/blue/001.png"]
+        assert len(read_predictions(run / "predictions" / "val.parquet")) == 14
+
+
+def test_a_run_is_not_overwritten_unless_asked(small: Small) -> None:
+    config = small("schedule.epochs=1")
+    fit(config)
+    with pytest.raises(ConfigError, match="holds a run already"):
+        fit(config)
+    fit(config, overwrite=True)
+
+
+def test_going_on_refuses_other_settings_and_other_images(small: Small, image_folder: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(image_folder, tmp_path / "grown")
+    run = fit(small("schedule.epochs=1", f"data.path={root}"))
+    with pytest.raises(ConfigError, match="optimizer.lr cannot change"):
+        resumed_config(run, ["optimizer.lr=1.0"])
+    shutil.copy(root / "train/red/001.png", root / "train/red/zzz.png")
+    with pytest.raises(DataError, match="not those that the run started with"):
+        fit(resumed_config(run, []), resume=True)
+
+
+def test_foreign_newer_and_unfinished_runs_are_refused_by_name(small: Small, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="no such run folder"):
+        load_run(tmp_path / "none")
+    with pytest.raises(FormatError, match="not a run folder"):
+        load_run(tmp_path)
+    run = fit(small("schedule.epochs=1"))
+    weights = (run / MODEL_FILE).read_bytes()
+    (run / MODEL_FILE).write_bytes(weights.replace(b'\\"format_version\\": 1', b'\\"format_version\\": 9'))
+    with pytest.raises(FormatError, match="format 9 is newer"):
+        load_run(run)
+    (run / MODEL_FILE).write_bytes(b"PK\x03\x04 something else")
+    with pytest.raises(FormatError, match="not a safetensors file"):
+        load_run(run)
+    (run / MODEL_FILE).unlink()
+    with pytest.raises(FormatError, match="before its first epoch.*--resume"):
+        load_run(run)
+
+
+def test_settings_are_checked_by_name() -> None:
+    with pytest.raises(ConfigError, match='no key "epoch"; did you mean "epochs"'):
+        train_config({"schedule": {"epoch": 3}})
+    with pytest.raises(ConfigError, match="batch_size is 0"):
+        train_config({"engine": {"batch_size": 0}})
+    config = train_config({"loss": {"name": "ls", "alpha": 0.1}}, ["schedule.epochs=7"])
+    assert config.loss.options == {"alpha": 0.1}
+    assert config.schedule.epochs == 7

@@ -1,0 +1,131 @@
+"""calibrant train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from calibrant.train.loop import Epoch
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command(short_help="Train a classifier on an image folder.")
+@click.argument("config", required=False, type=_PATH)
+@click.option("--data", type=_PATH, help="Folder of DIR/CLASS/*.jpg or DIR/{train,val,test}/CLASS/*.jpg.")
+@click.option("--model", help="Any timm classifier, e.g. resnet50 or vit_base_patch16_224.")
+@click.option(
+    "--pretrained/--from-scratch", default=None, help="Start from timm's pretrained weights (downloads them)."
+)
+@click.option("--weights", type=_PATH, help="Start from a local checkpoint of the same model.")
+@click.option("--image-size", type=int, help="Pixels a side. Default: the model's own.")
+@click.option("--loss", help="ce, vace, fedlas-ls, mbls, ... (default ce).")
+@click.option("--epochs", type=int)
+@click.option("--batch-size", type=int)
+@click.option("--lr", type=float)
+@click.option("--out", type=_PATH, help="Run folder to write. Default: runs/train.")
+@click.option("--seed", type=int)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other setting, e.g. loss.lam=1.0.")
+@click.option("--resume", is_flag=True, help="Go on where the run in --out stopped.")
+@click.option("--overwrite", is_flag=True, help="Throw away a run that is in --out already.")
+@click.option("--on-bad-image", type=click.Choice(["fail", "skip"]), help="What to do with an unreadable image.")
+@click.option("--device", help="auto, cpu, cuda, cuda:1 ...")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> None:
+    """Train an image classifier and write a run folder: weights, predictions, metrics, a checkpoint to resume from.
+
+    CONFIG is a TOML file with the tables data, model, loss, optimizer, schedule, augment and engine; flags and --set
+    lie over it.
+
+    \b
+    calibrant train --data leaves --model resnet18 --image-size 64 --loss vace --epochs 20 --out runs/leaves
+    calibrant train cub.toml --set loss.lam=0.7 --seed 2
+    calibrant train --resume --out runs/leaves
+    torchrun --nproc-per-node 2 -m calibrant train cub.toml
+    """
+    from calibrant.config import read_toml
+    from calibrant.errors import ConfigError
+    from calibrant.train.config import TrainConfig, train_config
+    from calibrant.train.engine import fit, resumed_config
+
+    resume, overwrite, as_json = options.pop("resume"), options.pop("overwrite"), options.pop("as_json")
+    flags = {k: v for k, v in options.items() if v is not None}
+    if resume:
+        out = flags.pop("out", None) or _out_of(config)
+        if flags:
+            name = next(iter(flags)).replace("_", "-")
+            raise ConfigError(f"--{name} cannot change when a run goes on", where="--resume", fix="leave it out")
+        resolved = resumed_config(out, list(settings))
+    else:
+        table = _laid_over(read_toml(config) if config is not None else {}, flags)
+        if not table.get("data", {}).get("path") and not any(s.startswith("data.path=") for s in settings):
+            raise ConfigError("no data", fix="pass --data DIR, or set data.path in the config file")
+        resolved = train_config(table, settings, where=config or "options")
+    assert isinstance(resolved, TrainConfig)
+    run = fit(resolved, resume=resume, overwrite=overwrite, on_epoch=_show)
+    _report(run, as_json=as_json)
+
+
+_KEYS = {
+    "data": ("data", "path"), "on_bad_image": ("data", "on_bad_image"), "model": ("model", "name"),
+    "pretrained": ("model", "pretrained"), "weights": ("model", "weights"), "image_size": ("model", "image_size"),
+    "loss": ("loss", "name"), "epochs": ("schedule", "epochs"), "batch_size": ("engine", "batch_size"),
+    "lr": ("optimizer", "lr"), "device": ("engine", "device"), "out": ("out",), "seed": ("seed",),
+}  # fmt: skip
+
+
+def _laid_over(table: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
+    """The file's table with the flags in their places."""
+    for flag, value in flags.items():
+        *parents, last = _KEYS[flag]
+        inner = table
+        for parent in parents:
+            if parent == "loss" and isinstance(inner.get("loss"), str):
+                inner["loss"] = {}
+            inner = inner.setdefault(parent, {})
+        if parents == ["loss"] and inner.get("name", value) != value:
+            inner.clear()  # another loss has other options
+        inner[last] = value
+    return table
+
+
+def _out_of(config: Path | None) -> Path:
+    """The run folder that a config file names, for --resume."""
+    from calibrant.config import read_toml
+    from calibrant.train.config import TrainConfig
+
+    table = read_toml(config) if config is not None else {}
+    return Path(table.get("out", TrainConfig().out))
+
+
+def _show(epoch: Epoch) -> None:
+    val = epoch.val
+    click.echo(
+        f"epoch {epoch.epoch:>{len(str(epoch.epochs))}}/{epoch.epochs}  loss {epoch.train_loss:.4f}  "
+        f"val accuracy {val['accuracy']:.2%}  NLL {val['nll']:.4f}  ECE {val['ece']:.2%}  "
+        f"{epoch.seconds:.1f} s{'  best' if epoch.best else ''}",
+        err=True,
+    )
+
+
+def _report(run: Path, *, as_json: bool) -> None:
+    import json
+
+    from calibrant.train.engine import bad_images
+    from calibrant.train.history import read_history
+
+    lines = read_history(run)
+    best = next(line for line in reversed(lines) if line["best"])
+    left_out = bad_images(run)
+    files = sorted(str(p) for p in (run / "predictions").glob("*.parquet"))
+    if as_json:
+        summary = {"run": str(run), "best_epoch": best["epoch"], "val": best["val"], "predictions": files}
+        click.echo(json.dumps({**summary, "bad_images": left_out}))
+        return
+    for name in left_out:
+        click.echo(f"left out, cannot be read: {name}", err=True)
+    click.echo(f"{run}: best epoch {best['epoch']}, predictions in {', '.join(files)}")
+    click.echo(f"next: calibrant calibrate {run}/predictions/val.parquet --out calibrator.json")

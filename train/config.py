@@ -1,0 +1,167 @@
+"""What a training run can be told: one frozen dataclass per table of the TOML file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from calibrant.config import build, with_overrides
+from calibrant.errors import ConfigError
+
+Metric = Literal["accuracy", "balanced_accuracy", "nll", "ece", "adaptive_ece", "brier"]
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """[data] Where the images are and how they become training, validation and test sets."""
+
+    path: Path | None = None
+    val_fraction: float = 0.2  # only where the data bring no validation set
+    test_fraction: float = 0.2  # only where the folder has no splits at all
+    split_seed: int = 42  # not the training seed: several runs share one split
+    on_bad_image: Literal["fail", "skip"] = "fail"
+    cache: Literal["auto", "on", "off"] = "auto"  # decode every image once and keep the pixels in memory
+    cache_limit_mb: int = 2048
+    workers: int | None = None  # None: 0 with the cache, else one per core
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """[model] The network; `options` go to timm's constructor."""
+
+    name: str = "resnet18"
+    pretrained: bool = False
+    weights: Path | None = None
+    image_size: int | None = None  # None: the pretrained configuration's
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """[loss] Name and options; every key but `name` goes to the loss."""
+
+    name: str = "ce"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """[optimizer] As timm names them; note that timm's `sgd` is Nesterov and `momentum` is the plain one."""
+
+    name: str = "adamw"
+    lr: float | None = None  # None: 1e-3 from scratch, 1e-4 from pretrained weights (0.05 and 0.01 for sgd)
+    weight_decay: float = 0.05
+    momentum: float = 0.9
+    layer_decay: float | None = None
+    loss_lr: float | None = None  # for the loss's own parameters (gates, centres); None: lr
+    clip_norm: float | None = None  # norm of all gradients together, the loss's own included
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """[schedule]"""
+
+    name: Literal["cosine", "step", "multistep", "constant"] = "cosine"
+    epochs: int = 30
+    warmup_epochs: float = 0.0
+    warmup_lr: float = 1e-6
+    min_lr: float = 1e-6
+    milestones: tuple[int, ...] = ()  # multistep
+    decay_epochs: int = 30  # step
+    decay_rate: float = 0.1  # step and multistep
+
+
+@dataclass(frozen=True)
+class AugmentConfig:
+    """[augment] What happens to training images; validation sees the evaluation transform only."""
+
+    crop: Literal["random-resized", "pad", "resized", "none"] = "random-resized"
+    scale: tuple[float, float] = (0.35, 1.0)  # random-resized: share of the area
+    ratio: tuple[float, float] = (0.75, 4 / 3)
+    pad: float = 0.125  # pad: share of the size on each side; resized: resize to size * (1 + pad), then crop
+    flip: Literal["none", "horizontal", "both"] = "horizontal"
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """[engine] How the steps run."""
+
+    batch_size: int = 32  # images a micro-batch, over all processes
+    accumulate: int = 1  # micro-batches an optimizer update
+    drop_last: bool | None = None  # None: drop a short last batch unless it is the only one
+    amp: Literal["none", "bf16", "fp16"] = "none"
+    channels_last: bool = True
+    compile: bool = False
+    ema_decay: float | None = None
+    ema_warmup: bool = False
+    select: Metric = "accuracy"  # the best epoch by this validation metric is kept
+    patience: int | None = None  # stop after so many epochs without improvement
+    checkpoint_minutes: float = 10.0  # besides after each epoch
+    checkpoint_updates: int | None = None
+    device: str = "auto"
+    tensorboard: bool = True
+    features: bool = False  # write features into the predictions files
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    out: Path = Path("runs/train")
+    seed: int = 1
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+
+
+def train_config(
+    table: Mapping[str, Any], overrides: Iterable[str] = (), *, where: str | Path = "options"
+) -> TrainConfig:
+    """The configuration of a TOML table with `a.b=value` settings laid over it, every value checked."""
+    merged = with_overrides(table, overrides)
+    loss = merged.get("loss", {})
+    if isinstance(loss, str):
+        loss = {"name": loss}
+    if isinstance(loss, dict):  # [loss] alpha = 0.1 reads better than [loss.options] alpha = 0.1; both are fine
+        options = {**loss.get("options", {}), **{k: v for k, v in loss.items() if k not in ("name", "options")}}
+        merged["loss"] = {"options": options} | ({"name": loss["name"]} if "name" in loss else {})
+    config = build(TrainConfig, merged, where=where)
+    _check(config, where)
+    return config
+
+
+def _check(config: TrainConfig, where: str | Path) -> None:
+    """Values that have the right type and no meaning."""
+    engine, schedule, data, optimizer = config.engine, config.schedule, config.data, config.optimizer
+    limits: list[tuple[str, float | None, float, float]] = [
+        ("schedule.epochs", schedule.epochs, 1, 1e9),
+        ("schedule.warmup_epochs", schedule.warmup_epochs, 0, schedule.epochs),
+        ("engine.batch_size", engine.batch_size, 1, 1e9),
+        ("engine.accumulate", engine.accumulate, 1, 1e9),
+        ("engine.patience", engine.patience, 1, 1e9),
+        ("engine.checkpoint_updates", engine.checkpoint_updates, 1, 1e12),
+        ("engine.ema_decay", engine.ema_decay, 0, 1),
+        ("data.val_fraction", data.val_fraction, 0.001, 0.9),
+        ("data.test_fraction", data.test_fraction, 0, 0.9),
+        ("data.workers", data.workers, 0, 1024),
+        ("optimizer.lr", optimizer.lr, 0, 1e6),
+        ("optimizer.weight_decay", optimizer.weight_decay, 0, 1e6),
+        ("optimizer.clip_norm", optimizer.clip_norm, 1e-12, 1e12),
+        ("model.image_size", config.model.image_size, 1, 65536),
+        ("augment.pad", config.augment.pad, 0, 1),
+    ]
+    for name, value, low, high in limits:
+        if value is not None and not low <= value <= high:
+            raise ConfigError(f"{name} is {value:g}, but must be from {low:g} to {high:g}", where=where)
+    low, high = config.augment.scale
+    if not 0 < low <= high <= 1:
+        raise ConfigError(f"augment.scale is [{low:g}, {high:g}], but must be 0 < low <= high <= 1", where=where)
+    if data.val_fraction + data.test_fraction >= 1:
+        raise ConfigError("data.val_fraction and data.test_fraction leave nothing to train on", where=where)
+    if schedule.name == "multistep" and not schedule.milestones:
+        raise ConfigError("schedule multistep needs schedule.milestones = [epoch, ...]", where=where)

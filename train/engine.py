@@ -1,0 +1,362 @@
+"""Training from a configuration to a run folder."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from calibrant.atomic import write_json, write_text
+from calibrant.config import to_table
+from calibrant.errors import ConfigError, DataError
+from calibrant.preprocessing import Preprocessing
+from calibrant.train.checkpoint import environment, load_checkpoint, remove_leftovers
+from calibrant.train.config import TrainConfig, train_config
+from calibrant.train.data.augment import Augmentation
+from calibrant.train.data.folder import read_folder
+from calibrant.train.data.image_set import ImageSet, Splits
+from calibrant.train.data.loader import BatchPlan, TrainDataset, make_loader
+from calibrant.train.data.pixels import (
+    BadImage,
+    FileStore,
+    PixelStore,
+    decode_all,
+    estimated_bytes,
+    shrunk,
+    store_of,
+    whole,
+)
+from calibrant.train.distributed import Ranks, barrier, pick_device, processes, same_start
+from calibrant.train.evaluate import EvalSource
+from calibrant.train.history import History
+from calibrant.train.loop import Epoch, Parts, Trainer
+from calibrant.train.losses import create_loss
+from calibrant.train.losses.base import Loss
+from calibrant.train.model import FeatureModel, build_model
+from calibrant.train.optim import build_optimizer, build_schedule, default_lr
+from calibrant.train.predict import write_predictions
+from calibrant.train.random import seed_everything
+from calibrant.train.run import (
+    CHECKPOINT_FILE,
+    CONFIG_FILE,
+    FORMAT_VERSION,
+    MODEL_FILE,
+    load_run,
+    read_config,
+    save_model,
+)
+
+logger = logging.getLogger(__name__)
+
+BAD_IMAGES_FILE = "bad-images.txt"
+# What may differ when a run goes on: it changes where and how fast, not what comes out.
+FREE_ON_RESUME = ("data.workers", "data.cache_limit_mb", "engine.checkpoint_minutes", "engine.checkpoint_updates")
+
+
+def fit(
+    config: TrainConfig,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> Path:
+    """Train, keep the best epoch, write predictions of the validation and test sets; gives the run folder.
+
+    `resume` goes on where the folder's checkpoint stands, exactly; `overwrite` throws away a run that is there.
+    """
+    if config.data.path is None:
+        raise ConfigError("no data", fix="pass --data DIR or set data.path")
+    try:
+        with processes(config.engine.device) as ranks:
+            return _fit(config, ranks, resume=resume, overwrite=overwrite, on_epoch=on_epoch)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DataError(
+                "the disk is full; what was written before is complete",
+                where=config.out, fix="free some space and pass --resume",
+            ) from None  # fmt: skip
+        raise
+
+
+def resumed_config(out: Path, overrides: list[str]) -> TrainConfig:
+    """The configuration of the run in `out`, to go on with; only what cannot change the result may be overridden."""
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if key not in FREE_ON_RESUME:
+            raise ConfigError(
+                f"{key} cannot change when a run goes on", where="--resume",
+                fix=f"only {', '.join(FREE_ON_RESUME)} may; start a new run for anything else",
+            )  # fmt: skip
+    table = read_config(out)["config"]
+    return replace(train_config(table, overrides, where=out / CONFIG_FILE), out=out)
+
+
+def _fit(
+    config: TrainConfig,
+    ranks: Ranks,
+    *,
+    resume: bool,
+    overwrite: bool,
+    on_epoch: Callable[[Epoch], None] | None,
+) -> Path:
+    device = pick_device(config.engine.device, ranks)
+    if config.engine.amp == "fp16" and device.type != "cuda":
+        raise ConfigError(f"fp16 needs a CUDA device, this is {device.type}", where="engine.amp", fix="use bf16")
+    run = config.out
+    checkpoint = run / CHECKPOINT_FILE
+    going_on = resume and checkpoint.is_file()
+    if resume and not going_on:
+        raise ConfigError("has no checkpoint to go on from", where=run, fix="start without --resume")
+    splits = read_splits(config)
+    config = replace(config, optimizer=replace(config.optimizer, lr=default_lr(config)))
+    seed_everything(config.seed, "start")
+    network, preprocessing = build_network(config, len(splits.class_names))
+    train_set, train_store, val_source, bad = prepare_images(config, splits, preprocessing, ranks)
+    counts = train_set.counts(len(splits.class_names))
+    _refuse_absent(counts, splits.class_names)
+    loss = create_loss(
+        config.loss.name, num_classes=len(splits.class_names), feature_dim=network.feature_dim,
+        class_counts=counts.tolist(), **config.loss.options,
+    )  # fmt: skip
+    if ranks.first and not going_on:
+        _claim(run, overwrite=overwrite)
+    barrier()
+    parts = _parts(config, network, loss, preprocessing, train_set, train_store, val_source, device, ranks)
+    fingerprint = _fingerprint(train_set, ranks)
+    state = load_checkpoint(checkpoint) if going_on else None
+    if ranks.first:
+        remove_leftovers(run)
+        if not going_on:
+            write_json(run / CONFIG_FILE, _run_block(config, splits, preprocessing))
+    update = state["position"]["update"] if state is not None else 0
+    history = History(run, update=update, tensorboard=config.engine.tensorboard) if ranks.first else None
+
+    def save_best(best: FeatureModel) -> None:
+        save_model(run / MODEL_FILE, best, _model_block(config, splits, preprocessing, counts, loss))
+
+    trainer = Trainer(config, parts, run, save_best=save_best, history=history, fingerprint=fingerprint)
+    trainer.bad += bad
+    if state is not None:
+        _check_fingerprint(state["fingerprint"], fingerprint, run)
+        trainer.restore(state)
+    trainer.train(on_epoch)
+    barrier()
+    if ranks.first:
+        _write_results(config, run, splits, val_source, trainer, device)
+    barrier()
+    return run
+
+
+def read_splits(config: TrainConfig) -> Splits:
+    data = config.data
+    assert data.path is not None  # fit() has refused it
+    return read_folder(
+        data.path, val_fraction=data.val_fraction, test_fraction=data.test_fraction, seed=data.split_seed
+    )
+
+
+def build_network(config: TrainConfig, num_classes: int) -> tuple[FeatureModel, Preprocessing]:
+    """The network and the evaluation transform that its pretrained configuration asks for."""
+    m = config.model
+    size = None if m.image_size is None else (m.image_size, m.image_size)
+    network = build_model(m.name, num_classes, pretrained=m.pretrained, weights=m.weights, input_size=size, **m.options)
+    return network, resolve_preprocessing(network)
+
+
+def resolve_preprocessing(network: FeatureModel) -> Preprocessing:
+    """timm's data configuration for the model at its input size.
+
+    Differs: images of up to 96 px are not cropped (crop_pct 1): they are small because they have been cropped already.
+    """
+    from timm.data import resolve_data_config
+
+    height, width = network.input_size
+    found = resolve_data_config({"input_size": (3, height, width)}, model=network.network)
+    crop_pct = 1.0 if max(height, width) <= 96 else float(found["crop_pct"])
+    mean, std = found["mean"], found["std"]
+    return Preprocessing(
+        (height, width), int(min(height, width) / crop_pct),
+        "squash" if found["crop_mode"] == "squash" else "center",
+        found["interpolation"] if found["interpolation"] != "random" else "bicubic",
+        (mean[0], mean[1], mean[2]), (std[0], std[1], std[2]),
+    )  # fmt: skip
+
+
+def prepare_images(
+    config: TrainConfig, splits: Splits, preprocessing: Preprocessing, ranks: Ranks
+) -> tuple[ImageSet, PixelStore, EvalSource, list[BadImage]]:
+    """Training and validation pixels, decoded once where the set is small enough."""
+    augmentation = Augmentation(config.augment, preprocessing)
+    ragged = not augmentation.wants_evaluation_pixels
+    needed = estimated_bytes(splits.train, preprocessing, ragged=ragged)
+    needed += estimated_bytes(splits.val, preprocessing, ragged=False)
+    data = config.data
+    cache = data.cache == "on" or (data.cache == "auto" and needed <= data.cache_limit_mb << 20)
+    skip = data.on_bad_image == "skip"
+    workers = _workers(config, cache=cache)
+    # The evaluation transform of each rank's contiguous part of the validation set.
+    share = np.array_split(np.arange(len(splits.val)), ranks.world)[ranks.rank]
+    val = EvalSource(
+        splits.val.rows(share), preprocessing, cache=cache, workers=workers, skip_bad=skip, what="validation images"
+    )
+    store: PixelStore
+    train = splits.train
+    bad = list(val.bad)
+    if cache:
+        prepare = shrunk(preprocessing) if ragged else preprocessing.pixels
+        parts, rows, unread = decode_all(train, prepare, what="decode training images", skip_bad=skip)
+        bad += unread
+        train, store = train.rows(rows), store_of(parts)
+    else:
+        store = FileStore(train, whole if ragged else preprocessing.pixels)
+    return train, store, val, bad
+
+
+def _workers(config: TrainConfig, *, cache: bool) -> int:
+    if config.data.workers is not None:
+        return config.data.workers
+    return 0 if cache else min(8, os.cpu_count() or 1)
+
+
+def _refuse_absent(counts: np.ndarray[Any, np.dtype[np.int64]], names: tuple[str, ...]) -> None:
+    absent = [names[k] for k in np.flatnonzero(counts == 0)]
+    if absent:
+        raise DataError(f'class "{absent[0]}" has no training image that can be read')
+
+
+def _parts(
+    config: TrainConfig, network: FeatureModel, loss: Loss, preprocessing: Preprocessing, images: ImageSet,
+    store: PixelStore, val: EvalSource, device: torch.device, ranks: Ranks,
+) -> Parts:  # fmt: skip
+    engine = config.engine
+    network.to(device)
+    if engine.channels_last:
+        network.to(memory_format=torch.channels_last)
+    loss.to(device)
+    same_start([network, loss])
+    drop = engine.drop_last if engine.drop_last is not None else True
+    plan = BatchPlan(
+        len(images), engine.batch_size, seed=config.seed, drop_last=drop, rank=ranks.rank, world=ranks.world
+    )
+    dataset = TrainDataset(images, store, Augmentation(config.augment, preprocessing), seed=config.seed)
+    workers = _workers(config, cache=not isinstance(store, FileStore))
+    loader = make_loader(dataset, plan, workers=workers, pin=device.type == "cuda")
+    optimizer = build_optimizer(config, network, loss)
+    updates = -(-plan.steps // engine.accumulate)
+    schedule = build_schedule(config, optimizer, updates)
+    ema = None
+    if engine.ema_decay is not None:
+        from timm.utils import ModelEmaV3
+
+        ema = ModelEmaV3(network, decay=engine.ema_decay, use_warmup=engine.ema_warmup)
+    return Parts(network, loss, optimizer, schedule, ema, plan, loader, val, preprocessing, device, ranks)
+
+
+def _claim(run: Path, *, overwrite: bool) -> None:
+    """The run folder, empty of an earlier run."""
+    if run.exists() and not run.is_dir():
+        raise ConfigError("is a file; give a folder", where=run)
+    if (run / CONFIG_FILE).exists():
+        if not overwrite:
+            raise ConfigError(
+                "holds a run already", where=run, fix="pass --resume to go on, --overwrite, or another --out"
+            )
+        for name in (MODEL_FILE, CHECKPOINT_FILE, CONFIG_FILE, "metrics.jsonl", BAD_IMAGES_FILE):
+            (run / name).unlink(missing_ok=True)
+        for file in [*(run / "predictions").glob("*.parquet"), *(run / "tb").glob("events.*")]:
+            file.unlink()
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot be made ({error.strerror})", where=run) from None
+
+
+def _run_block(config: TrainConfig, splits: Splits, preprocessing: Preprocessing) -> dict[str, Any]:
+    sets = {"train": splits.train, "val": splits.val, "test": splits.test}
+    return {
+        "kind": "run", "format_version": FORMAT_VERSION, "config": to_table(config),
+        "class_names": list(splits.class_names), "preprocessing": preprocessing.to_dict(),
+        "images": {name: len(images) for name, images in sets.items() if images is not None},
+        "environment": environment(),
+    }  # fmt: skip
+
+
+def _model_block(
+    config: TrainConfig, splits: Splits, preprocessing: Preprocessing, counts: np.ndarray[Any, Any], loss: Loss
+) -> dict[str, Any]:
+    taus = loss.class_temperatures()
+    norm = getattr(loss, "feature_norm", None)
+    return {
+        "model": {"name": config.model.name, "options": config.model.options},
+        "class_names": list(splits.class_names), "preprocessing": preprocessing.to_dict(),
+        "class_temperatures": None if taus is None else [float(t) for t in taus.detach().float().cpu()],
+        "gauge": str(getattr(loss, "gauge", "none")),
+        "train_prior": (counts / counts.sum()).tolist(), "absorbed": float(loss.absorbed_prior_strength),
+        "feature_norm": None if norm is None else [float(norm[0]), float(norm[1])],
+        "loss": {"name": config.loss.name, "options": config.loss.options},
+    }  # fmt: skip
+
+
+def _fingerprint(images: ImageSet, ranks: Ranks) -> dict[str, Any]:
+    """What must be as it was for a run to go on exactly."""
+    import hashlib
+
+    listing = json.dumps([list(images.ids), images.labels.tolist()]).encode()
+    env = environment()
+    return {
+        "training images": hashlib.sha256(listing).hexdigest()[:16], "processes": ranks.world,
+        "threads": env["threads"], "torch version": env["torch"],
+    }  # fmt: skip
+
+
+def _check_fingerprint(old: dict[str, Any], new: dict[str, Any], run: Path) -> None:
+    if old["training images"] != new["training images"]:
+        raise DataError("the training images are not those that the run started with", where=run)
+    for key in ("processes", "threads", "torch version"):
+        if old[key] != new[key]:
+            # The run is as good, but no longer bit-identical to an uninterrupted one.
+            logger.warning(
+                "%s: %s was %s and is %s; results may differ in the last digits", run, key, old[key], new[key]
+            )
+
+
+def _write_results(
+    config: TrainConfig, run: Path, splits: Splits, val: EvalSource, trainer: Trainer, device: torch.device
+) -> None:
+    """Predictions of the best epoch, and the list of images that could not be read."""
+    engine, skip = config.engine, config.data.on_bad_image == "skip"
+    model = load_run(run)
+    model.network.to(device)
+    cached = not isinstance(trainer.parts.loader.dataset.store, FileStore)  # type: ignore[attr-defined]
+    workers = _workers(config, cache=cached)
+    sources = {"val": val} if trainer.parts.ranks.world == 1 else {"val": EvalSource(
+        splits.val, model.preprocessing, cache=False, workers=workers, skip_bad=skip, what="validation images",
+    )}  # fmt: skip
+    if splits.test is not None and len(splits.test):
+        sources["test"] = EvalSource(
+            splits.test, model.preprocessing, cache=False, workers=workers, skip_bad=skip, what="test images"
+        )
+    for split, source in sources.items():
+        write_predictions(
+            model, source, run / "predictions" / f"{split}.parquet", split=split, device=device,
+            batch_size=max(64, engine.batch_size), features=engine.features,
+        )  # fmt: skip
+        trainer.bad += source.bad
+    bad = {b.id: b.why for b in trainer.bad}
+    if bad:
+        write_text(run / BAD_IMAGES_FILE, "".join(f"{name}\t{why}\n" for name, why in sorted(bad.items())))
+        logger.warning("%d images could not be read and were left out; see %s", len(bad), run / BAD_IMAGES_FILE)
+
+
+def bad_images(run: Path) -> list[str]:
+    """Images that a run left out."""
+    file = run / BAD_IMAGES_FILE
+    return [line.partition("\t")[0] for line in file.read_text().splitlines()] if file.is_file() else []

@@ -1,0 +1,134 @@
+"""A network over a set of images: logits, features, and the metrics of a validation set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
+
+from calibrant.errors import DataError
+from calibrant.preprocessing import Preprocessing
+from calibrant.train.data.image_set import ImageSet
+from calibrant.train.data.loader import Batch, EvalDataset, make_loader, to_network
+from calibrant.train.data.pixels import ArrayStore, BadImage, FileStore, decode_all
+from calibrant.train.model import FeatureModel
+
+Autocast = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a network says about the rows of a set that could be read."""
+
+    rows: NDArray[np.intp]  # (N,) into the set
+    logits: NDArray[np.float32]  # (N, C), as the network gives them
+    features: NDArray[np.float32] | None  # (N, D)
+
+
+class EvalSource:
+    """A set in the form of the evaluation transform: decoded once (`cache`) or at each pass."""
+
+    def __init__(
+        self, images: ImageSet, preprocessing: Preprocessing, *, cache: bool, workers: int, skip_bad: bool, what: str
+    ) -> None:
+        self.preprocessing, self.skip_bad, self.workers = preprocessing, skip_bad, workers
+        self.bad: list[BadImage] = []
+        self.images = images
+        self.store: ArrayStore | FileStore
+        if cache:
+            parts, rows, self.bad = decode_all(images, preprocessing.pixels, what=f"decode {what}", skip_bad=skip_bad)
+            if not len(rows):
+                raise DataError("not one image could be read", where=what)
+            self.images, self.workers = images.rows(rows), 0
+            self.store = ArrayStore(np.stack(parts))
+        else:
+            self.store = FileStore(images, preprocessing.pixels)
+
+    def loader(self, batch_size: int, *, pin: bool) -> DataLoader[Batch]:
+        dataset = EvalDataset(self.images, self.store)
+        batches = BatchSampler(SequentialSampler(range(len(dataset))), batch_size, drop_last=False)
+        return make_loader(dataset, batches, workers=self.workers, pin=pin)
+
+
+def run_network(
+    network: FeatureModel,
+    source: EvalSource,
+    *,
+    batch_size: int,
+    device: torch.device,
+    features: bool = False,
+    channels_last: bool = True,
+    autocast: Autocast = nullcontext,
+    on_batch: Callable[[int], None] = lambda n: None,
+) -> Outputs:
+    """Logits of all images, in order. Unreadable images are left out and added to `source.bad`, or raise."""
+    rows: list[NDArray[np.intp]] = []
+    logits: list[NDArray[np.float32]] = []
+    feats: list[NDArray[np.float32]] = []
+    for batch, z, f in network_batches(
+        network, source, batch_size=batch_size, device=device, channels_last=channels_last, autocast=autocast
+    ):
+        rows.append(batch)
+        logits.append(z)
+        if features:
+            feats.append(f)
+        on_batch(len(batch))
+    return Outputs(np.concatenate(rows), np.concatenate(logits), np.concatenate(feats) if features else None)
+
+
+def network_batches(  # type: ignore[no-untyped-def]
+    network: FeatureModel,
+    source: EvalSource,
+    *,
+    batch_size: int,
+    device: torch.device,
+    channels_last: bool = True,
+    autocast: Autocast = nullcontext,
+):
+    """(rows, logits, features) of each batch, as NumPy arrays, without the images that could not be read."""
+    network.eval()
+    for batch in source.loader(batch_size, pin=device.type == "cuda"):
+        if batch.bad and not source.skip_bad:
+            raise DataError(batch.bad[0].why, where=batch.bad[0].id, fix="mend it, or pass --on-bad-image skip")
+        source.bad += batch.bad
+        with torch.inference_mode(), autocast():
+            x = to_network(batch.pixels, source.preprocessing, device, channels_last=channels_last)
+            z, f = network(x)
+        unread = {b.id for b in batch.bad}
+        index = batch.indices.numpy()
+        keep = np.asarray([source.images.ids[i] not in unread for i in index], bool)
+        yield index[keep].astype(np.intp), _array(z)[keep], _array(f)[keep]
+
+
+def _array(t: Tensor) -> NDArray[np.float32]:
+    return t.float().cpu().numpy()
+
+
+def softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    z = logits.astype(np.float64)
+    e = np.exp(z - z.max(1, keepdims=True))
+    p: NDArray[np.float64] = e / e.sum(1, keepdims=True)
+    return p
+
+
+def validation_metrics(probs: NDArray[np.float64], labels: NDArray[np.int64]) -> dict[str, float]:
+    """What a line of metrics.jsonl says about the validation set, as shares."""
+    from calibrant.calibration import metrics
+
+    both = metrics.over_under_ece(probs, labels)
+    return {
+        "accuracy": metrics.accuracy(probs, labels),
+        "balanced_accuracy": metrics.balanced_accuracy(probs, labels),
+        "nll": metrics.nll(probs, labels),
+        "brier": metrics.brier(probs, labels),
+        "ece": metrics.ece(probs, labels),
+        "adaptive_ece": metrics.adaptive_ece(probs, labels),
+        "over_ece": both.over,
+        "under_ece": both.under,
+    }

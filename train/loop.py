@@ -1,0 +1,341 @@
+"""The training loop: micro-batches, updates, epochs, and the state that makes an interrupted run go on exactly."""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from calibrant.errors import DataError, ModelError
+from calibrant.preprocessing import Preprocessing
+from calibrant.progress import bar
+from calibrant.train.checkpoint import save_checkpoint
+from calibrant.train.config import TrainConfig
+from calibrant.train.data.loader import Batch, BatchPlan, to_network
+from calibrant.train.data.pixels import BadImage
+from calibrant.train.distributed import Ranks, any_rank, gather_uneven, same_buffers
+from calibrant.train.evaluate import EvalSource, run_network, softmax, validation_metrics
+from calibrant.train.history import History
+from calibrant.train.losses.base import Loss
+from calibrant.train.model import FeatureModel
+from calibrant.train.random import seed_everything
+from calibrant.train.run import CHECKPOINT_FILE, MODEL_FILE
+
+logger = logging.getLogger(__name__)
+
+LOWER_IS_BETTER = {"nll", "ece", "adaptive_ece", "brier"}
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch came to."""
+
+    epoch: int  # from 1
+    epochs: int
+    train_loss: float
+    val: dict[str, float]
+    best: bool
+    seconds: float
+
+
+@dataclass
+class Parts:
+    """What the loop drives; made by engine.py."""
+
+    network: FeatureModel
+    loss: Loss
+    optimizer: torch.optim.Optimizer
+    schedule: Any
+    ema: Any  # timm's ModelEmaV3, or None
+    plan: BatchPlan
+    loader: DataLoader[Batch]
+    val: EvalSource
+    preprocessing: Preprocessing
+    device: torch.device
+    ranks: Ranks
+
+
+@dataclass
+class Position:
+    """Where the run stands; with the tensors, all that a checkpoint holds."""
+
+    epoch: int = 0
+    step: int = 0  # micro-batches done in this epoch
+    update: int = 0
+    loss_sum: float = 0.0
+    loss_rows: int = 0
+    best: float | None = None
+    best_tie: float | None = None  # NLL of the best epoch: decides between equal accuracies
+    best_epoch: int = 0
+    stale: int = 0  # epochs since the best one
+
+
+class Trainer:
+    def __init__(
+        self,
+        config: TrainConfig,
+        parts: Parts,
+        run: Path,
+        *,
+        save_best: Callable[[FeatureModel], None],
+        history: History | None,
+        fingerprint: dict[str, Any],
+    ) -> None:
+        self.config, self.parts, self.run = config, parts, run
+        self.save_best, self.history, self.fingerprint = save_best, history, fingerprint
+        self.at = Position()
+        self.bad: list[BadImage] = []
+        self._interrupted = False
+        self._saved_at = time.monotonic()
+        engine = config.engine
+        self._dtype = {"none": None, "bf16": torch.bfloat16, "fp16": torch.float16}[engine.amp]
+        self._scaler = torch.amp.GradScaler("cuda") if engine.amp == "fp16" else None
+        self._parameters = [p for g in parts.optimizer.param_groups for p in g["params"]]
+        self._model: Any = parts.network  # as it is called in training: wrapped and compiled where asked
+        if parts.ranks.world > 1:
+            self._model = nn.parallel.DistributedDataParallel(
+                parts.network, device_ids=[parts.device.index] if parts.device.type == "cuda" else None
+            )
+        if engine.compile:
+            self._model = torch.compile(self._model)
+
+    # ---- the run ----
+
+    def train(self, on_epoch: Callable[[Epoch], None] | None = None) -> None:
+        """From where the run stands to its end, or to the first interrupt (which leaves a checkpoint)."""
+        epochs = self.config.schedule.epochs
+        if self.at.update == 0 and self.at.step == 0:
+            self._checkpoint()
+        with self._catching_interrupts():
+            while self.at.epoch < epochs and not self._out_of_patience():
+                started = time.monotonic()
+                self._epoch()
+                done = self._finish_epoch(started)
+                if on_epoch is not None and self.parts.ranks.first:
+                    on_epoch(done)
+        if self.history is not None:
+            self.history.close()
+
+    def _epoch(self) -> None:
+        at, plan, loss = self.at, self.parts.plan, self.parts.loss
+        plan.epoch, plan.start = at.epoch, at.step
+        loss.on_epoch_start(at.epoch, self.config.schedule.epochs)
+        self._model.train()
+        loss.train()
+        accumulate = self.config.engine.accumulate
+        what = f"epoch {at.epoch + 1}/{self.config.schedule.epochs}"
+        with bar(what=what, total=plan.steps, unit="batch") as shown:
+            shown.update(at.step)
+            for batch in self.parts.loader:
+                first = at.step - at.step % accumulate  # of the micro-batches that make this update
+                last = min(first + accumulate, plan.steps) - 1
+                rows = sum(plan.rows(s) for s in range(first, last + 1))
+                self._micro_batch(batch, share=plan.rows(at.step) / rows, sync=at.step == last)
+                at.step += 1
+                shown.update(1)
+                if at.step == last + 1:
+                    self._update()
+                    self._between_updates()
+        loss.on_epoch_end(at.epoch, self.config.schedule.epochs)
+
+    def _micro_batch(self, batch: Batch, *, share: float, sync: bool) -> None:
+        """Gradients of one micro-batch, weighted by its share of the update's rows."""
+        parts, at, plan = self.parts, self.at, self.parts.plan
+        self._refuse_bad(batch)
+        seed_everything(self.config.seed, "step", at.epoch * plan.steps + at.step, parts.ranks.rank)
+        x = to_network(batch.pixels, parts.preprocessing, parts.device, channels_last=self.config.engine.channels_last)
+        labels = batch.labels.to(parts.device, non_blocking=True)
+        indices = batch.indices.to(parts.device, non_blocking=True)
+        hold = nullcontext() if sync or parts.ranks.world == 1 else self._ddp().no_sync()
+        with hold:
+            with self._autocast():
+                logits, features = self._model(x)
+                value = parts.loss(logits, labels, features, indices)
+            number = float(value.detach())
+            if not math.isfinite(number):
+                raise self._not_finite(number)
+            scaled = value * share
+            (scaled if self._scaler is None else self._scaler.scale(scaled)).backward()
+        rows = plan.rows(at.step)
+        at.loss_sum += number * rows
+        at.loss_rows += rows
+
+    def _update(self) -> None:
+        parts, options = self.parts, self.config.optimizer
+        if self._scaler is not None:
+            self._scaler.unscale_(parts.optimizer)
+        if options.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self._parameters, options.clip_norm)
+        if self._scaler is not None:
+            self._scaler.step(parts.optimizer)
+            self._scaler.update()
+        else:
+            parts.optimizer.step()
+        parts.optimizer.zero_grad(set_to_none=True)
+        self.at.update += 1
+        if parts.schedule is not None:
+            parts.schedule.step_update(self.at.update)
+        if parts.ema is not None:
+            parts.ema.update(parts.network, step=self.at.update)
+
+    def _between_updates(self) -> None:
+        """Only here may a checkpoint be written: an update is never half done."""
+        engine, at = self.config.engine, self.at
+        if any_rank(self._interrupted, self.parts.device):
+            self._checkpoint()
+            raise KeyboardInterrupt
+        due = engine.checkpoint_updates is not None and at.update % engine.checkpoint_updates == 0
+        late = time.monotonic() - self._saved_at > 60 * engine.checkpoint_minutes
+        if due or late:
+            self._checkpoint()
+
+    def _finish_epoch(self, started: float) -> Epoch:
+        at, parts = self.at, self.parts
+        same_buffers(parts.network)
+        probs, labels = self.validate()
+        val = validation_metrics(probs, labels)
+        parts.loss.on_validation(torch.from_numpy(probs).to(parts.device), torch.from_numpy(labels).to(parts.device))
+        best = self._is_best(val)
+        if best:
+            if parts.ranks.first:
+                self.save_best(self.evaluated())
+            at.best, at.best_tie, at.best_epoch = val[self.config.engine.select], val["nll"], at.epoch + 1
+        at.stale = 0 if best else at.stale + 1
+        train_loss = at.loss_sum / max(1, at.loss_rows)
+        at.epoch, at.step, at.loss_sum, at.loss_rows = at.epoch + 1, 0, 0.0, 0
+        seconds = time.monotonic() - started
+        if self.history is not None:
+            line = {
+                "epoch": at.epoch, "update": at.update, "lr": parts.optimizer.param_groups[0]["lr"],
+                "train": {"loss": train_loss}, "val": val, "loss": parts.loss.diagnostics(),
+                "best": best, "seconds": round(seconds, 3),
+            }  # fmt: skip
+            self.history.append(line)
+        self._checkpoint()
+        return Epoch(at.epoch, self.config.schedule.epochs, train_loss, val, best, seconds)
+
+    # ---- validation ----
+
+    def evaluated(self) -> FeatureModel:
+        """The network that is evaluated and kept: the averaged one where there is one."""
+        network: FeatureModel = self.parts.ema.module if self.parts.ema is not None else self.parts.network
+        return network
+
+    def validate(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Probabilities and labels of the validation set, the same on every rank."""
+        parts, engine = self.parts, self.config.engine
+        parts.loss.eval()
+        out = run_network(
+            self.evaluated(), parts.val, batch_size=max(engine.batch_size, 64) // parts.ranks.world or 1,
+            device=parts.device, channels_last=engine.channels_last, autocast=self._autocast,
+        )  # fmt: skip
+        with torch.no_grad():
+            z = parts.loss.adjust_logits(torch.from_numpy(out.logits).to(parts.device))
+        z = gather_uneven(z)
+        labels = gather_uneven(torch.from_numpy(parts.val.images.labels[out.rows]).to(parts.device))
+        if not bool(torch.isfinite(z).all()):
+            raise self._not_finite(float("nan"))
+        return softmax(z.cpu().numpy()), labels.cpu().numpy()
+
+    def _is_best(self, val: dict[str, float]) -> bool:
+        select, at = self.config.engine.select, self.at
+        if at.best is None or at.best_tie is None:
+            return True
+        sign = -1.0 if select in LOWER_IS_BETTER else 1.0
+        gain = sign * (val[select] - at.best)
+        return gain > 0 or (gain == 0 and val["nll"] < at.best_tie)
+
+    def _out_of_patience(self) -> bool:
+        patience = self.config.engine.patience
+        return patience is not None and self.at.stale >= patience
+
+    # ---- state ----
+
+    def state(self) -> dict[str, Any]:
+        parts = self.parts
+        return {
+            "fingerprint": self.fingerprint, "position": vars(self.at).copy(),
+            "network": parts.network.network.state_dict(), "loss": parts.loss.state_dict(),
+            "optimizer": parts.optimizer.state_dict(),
+            "ema": None if parts.ema is None else parts.ema.module.network.state_dict(),
+            "scaler": None if self._scaler is None else self._scaler.state_dict(),
+            "bad_images": [[b.id, b.why] for b in self.bad],
+        }  # fmt: skip
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Stand exactly where `state` was taken."""
+        parts = self.parts
+        parts.network.network.load_state_dict(state["network"])
+        parts.loss.load_state_dict(state["loss"])
+        parts.optimizer.load_state_dict(state["optimizer"])
+        if parts.ema is not None:
+            parts.ema.module.network.load_state_dict(state["ema"])
+        if self._scaler is not None:
+            self._scaler.load_state_dict(state["scaler"])
+        self.bad = [BadImage(*pair) for pair in state["bad_images"]]
+        self.at = Position(**state["position"])
+        if parts.schedule is not None:
+            parts.schedule.step_update(self.at.update)
+
+    def _checkpoint(self) -> None:
+        if self.parts.ranks.first:
+            save_checkpoint(self.run / CHECKPOINT_FILE, self.state())
+        self._saved_at = time.monotonic()
+
+    # ---- things that go wrong ----
+
+    def _refuse_bad(self, batch: Batch) -> None:
+        if batch.bad and self.config.data.on_bad_image == "fail":
+            raise DataError(batch.bad[0].why, where=batch.bad[0].id, fix="mend it, or pass --on-bad-image skip")
+        known = {b.id for b in self.bad}
+        self.bad += [b for b in batch.bad if b.id not in known]
+
+    def _not_finite(self, value: float) -> ModelError:
+        at = self.at
+        kept = f"the last good state is {CHECKPOINT_FILE}"
+        if at.best is not None:
+            kept += f", the best epoch so far ({at.best_epoch}) is {MODEL_FILE}"
+        return ModelError(
+            f"the loss became {value:g} at epoch {at.epoch + 1}, batch {at.step + 1}, update {at.update + 1}; {kept}",
+            where=self.run, fix="lower the learning rate, clip gradients (optimizer.clip_norm) or turn off amp",
+        )  # fmt: skip
+
+    @contextmanager
+    def _catching_interrupts(self) -> Iterator[None]:
+        """The first Ctrl-C lets the running update end and be saved; the second one stops at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def note(signum: int, frame: Any) -> None:
+            if self._interrupted:
+                raise KeyboardInterrupt
+            self._interrupted = True
+
+        before = signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+        if self._interrupted:
+            raise KeyboardInterrupt
+
+    def _autocast(self) -> AbstractContextManager[None]:
+        if self._dtype is None:
+            return nullcontext()
+        return torch.autocast(self.parts.device.type, dtype=self._dtype)
+
+    def _ddp(self) -> Any:
+        return getattr(self._model, "_orig_mod", self._model)

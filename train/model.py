@@ -1,0 +1,261 @@
+"""Any timm classifier as a network that returns logits and the features they are a function of.
+
+Most timm models obey `get_classifier()(forward_head(forward_features(x), pre_logits=True)) == model(x)`. The others
+(two heads, a convolution as head, a token per head ...) have a recipe each. Which one fits is found by trying, on a
+random input and with random head weights, and a model that no recipe reproduces is refused: losses that read features
+and the fold of temperatures into the head are both wrong if features and logits do not belong together.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.errors import ModelError, did_you_mean
+
+logger = logging.getLogger(__name__)
+
+Recipe = Callable[[Any, Tensor], tuple[Tensor, Tensor]]
+
+
+def _plain(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    f = m.forward_head(m.forward_features(x), pre_logits=True)
+    return m.get_classifier()(f), f
+
+
+def _two_heads(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """EfficientFormer, LeViT, SwiftFormer: two heads on the same features."""
+    f = m.forward_head(m.forward_features(x), pre_logits=True)
+    return (m.head(f) + m.head_dist(f)) / 2, f
+
+
+def _two_tokens(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Distilled DeiT and PiT: a head per token; the pre-logits that timm gives are the input of neither."""
+    t = m.forward_features(x)
+    a, b = m.head_drop(t[:, 0]), m.head_drop(t[:, 1])
+    return (m.head(a) + m.head_dist(b)) / 2, torch.cat([a, b], 1)
+
+
+def _convolution(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """DPN, DLA, ResNetV2/BiT: the head is a 1 x 1 convolution."""
+    f = m.forward_head(m.forward_features(x), pre_logits=True).flatten(1)
+    return m.get_classifier()(f[:, :, None, None]).flatten(1), f
+
+
+def _pooling_head(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Sequencer, SAM: `get_classifier` gives a head that pools as well; the linear layer is its `fc`."""
+    f = m.forward_head(m.forward_features(x), pre_logits=True)
+    return m.head.fc(f), f
+
+
+def _head_per_branch(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """CrossViT: two branches with a head each."""
+    parts = [m.head_drop(t[:, 1:].mean(1) if m.global_pool == "avg" else t[:, 0]) for t in m.forward_features(x)]
+    return torch.stack([h(t) for h, t in zip(m.head, parts, strict=True)]).mean(0), torch.cat(parts, 1)
+
+
+def _token_labelling(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """VOLO: the class token's logits plus half the largest logit of any patch; the features are the class token."""
+    t = m.forward_features(x)
+    f = m.head_drop(t[:, 0])
+    return m.head(f) + 0.5 * m.aux_head(t[:, 1:]).max(1)[0], f
+
+
+def _linear_head(m: Any) -> tuple[nn.Module, ...]:
+    return (m.get_classifier(),)
+
+
+# name: (recipe, the layers whose rows are the classes)
+_RECIPES: dict[str, tuple[Recipe, Callable[[Any], tuple[nn.Module, ...]]]] = {
+    "plain": (_plain, _linear_head),
+    "two heads": (_two_heads, lambda m: (m.head, m.head_dist)),
+    "two tokens": (_two_tokens, lambda m: (m.head, m.head_dist)),
+    "pooling head": (_pooling_head, lambda m: (m.head.fc,)),
+    "convolution": (_convolution, _linear_head),
+    "head per branch": (_head_per_branch, lambda m: tuple(m.head)),
+    "token labelling": (_token_labelling, lambda m: (m.head, m.aux_head)),
+}
+
+
+class FeatureModel(nn.Module):
+    """forward(x) -> (logits (N, C), features (N, D)) for a timm classifier; x: float NCHW, normalised.
+
+    In training mode the features are what the head sees, after head dropout where the model has any (`drop_rate`), so
+    statistics of features want drop_rate 0.
+    """
+
+    def __init__(self, network: nn.Module, *, input_size: tuple[int, int] | None = None) -> None:
+        super().__init__()
+        self.network = network
+        self.input_size = input_size or _input_size(network)
+        self.recipe, self.feature_dim, self.num_classes = _find_recipe(network, self.input_size)
+        self._forward, self._layers = _RECIPES[self.recipe]
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self._forward(self.network, x)
+
+    def classifier_layers(self) -> tuple[nn.Module, ...]:
+        """The layers whose output rows are the classes.
+
+        One linear map (or 1 x 1 convolution) for most; two whose outputs are averaged ("two heads", "two tokens", "head
+        per branch"); for "token labelling" the second one passes a maximum over tokens and counts half.
+        """
+        return self._layers(self.network)
+
+
+def build_model(
+    name: str,
+    num_classes: int,
+    *,
+    pretrained: bool = False,
+    weights: str | Path | None = None,
+    input_size: tuple[int, int] | None = None,
+    **options: Any,
+) -> FeatureModel:
+    """The timm model `name` with a new head for `num_classes`, proven to give features.
+
+    `weights`: a local checkpoint whose head may have another number of classes. `options` go to timm's constructor.
+    """
+    import timm
+
+    if not timm.is_model(name):
+        raise ModelError(f'timm has no model "{name}"', fix=did_you_mean(name, timm.list_models()))
+    if weights is not None:
+        if not Path(weights).is_file():
+            raise ModelError("no such weights file", where=weights)
+        options = {**options, "pretrained_cfg_overlay": {"file": str(weights)}}
+        pretrained = True
+    elif pretrained:
+        _require_reachable_weights(name)
+    try:
+        network = _create(name, input_size, pretrained=pretrained, num_classes=num_classes, **options)
+    except TypeError as error:
+        raise ModelError(f"{name} does not take these options ({error})", where="model.options") from None
+    except RuntimeError as error:
+        first = str(error).strip().splitlines()[0]
+        raise ModelError(f"{name} cannot be built: {first}", where=weights or "model") from None
+    return FeatureModel(network, input_size=input_size)
+
+
+def _create(name: str, input_size: tuple[int, int] | None, **options: Any) -> nn.Module:
+    """timm's factory; a model whose positions depend on the image size is told the size, where it takes one."""
+    import timm
+    from timm.models import get_pretrained_cfg
+
+    cfg = get_pretrained_cfg(name)
+    network: nn.Module
+    if input_size is not None and "img_size" not in options and cfg is not None and cfg.fixed_input_size:
+        try:
+            network = timm.create_model(name, img_size=input_size, **options)
+            return network
+        except TypeError as error:
+            if "img_size" not in str(error):
+                raise
+    network = timm.create_model(name, **options)
+    return network
+
+
+def _require_reachable_weights(name: str) -> None:
+    """timm tries for most of a minute and then raises a library's error where weights do not exist or are offline."""
+    import os
+
+    from timm.models import get_pretrained_cfg
+
+    cfg = get_pretrained_cfg(name)
+    if cfg is None or not cfg.has_weights:
+        raise ModelError(f"timm has no pretrained weights for {name}", fix="choose another model or pretrained = false")
+    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
+        return  # the hub library answers from its cache at once
+    import socket
+
+    try:
+        socket.create_connection(("huggingface.co", 443), timeout=5).close()
+    except OSError:
+        if not _is_cached(cfg.hf_hub_id):
+            raise ModelError(
+                f"the weights of {name} cannot be downloaded from here",
+                fix="copy the .safetensors file over and pass it as model.weights (--weights)",
+            ) from None
+        os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def _is_cached(hub_id: str | None) -> bool:
+    if not hub_id:
+        return False
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(hub_id.partition("@")[0], "model.safetensors"), str)
+
+
+def _input_size(network: Any) -> tuple[int, int]:
+    size = (getattr(network, "pretrained_cfg", None) or {}).get("input_size", (3, 224, 224))
+    return int(size[1]), int(size[2])
+
+
+def _find_recipe(network: Any, size: tuple[int, int]) -> tuple[str, int, int]:
+    """The first recipe that reproduces the model, the feature width and the number of classes."""
+    name = type(network).__name__
+    missing = [a for a in ("forward_features", "forward_head", "get_classifier") if not hasattr(network, a)]
+    if missing:
+        raise ModelError(f"{name} has no {missing[0]}, so its features cannot be told from its head")
+    parameter = next(network.parameters())
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 3, *size, generator=generator).to(parameter.device, parameter.dtype)
+    training = network.training
+    network.eval()
+    try:
+        with torch.no_grad(), _random_heads(network):
+            try:
+                expected = network(x)
+            except Exception as error:  # a model raises anything from AssertionError to IndexError on a wrong size
+                first = (str(error).strip() or type(error).__name__).splitlines()[0]
+                raise ModelError(f"{name} does not accept {size[0]} x {size[1]} pixels ({first})") from None
+            if not isinstance(expected, Tensor) or expected.ndim != 2:
+                raise ModelError(f"{name} is not a classifier: it gives no (N, classes) logits")
+            for recipe, (forward, _) in _RECIPES.items():
+                try:
+                    logits, features = forward(network, x)
+                except Exception as error:  # a recipe for another family
+                    logger.debug("recipe %s does not fit %s: %s", recipe, name, error)
+                    continue
+                if logits.shape == expected.shape and features.ndim == 2 and _close(logits, expected):
+                    return recipe, features.shape[1], expected.shape[1]
+    finally:
+        network.train(training)
+    raise ModelError(
+        f"{name}: no known way to take features apart from logits reproduces this model's output",
+        fix="choose a model of another family, or report this one",
+    )
+
+
+def _close(logits: Tensor, expected: Tensor) -> bool:
+    return bool(torch.allclose(logits, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()) + 1e-12))
+
+
+@contextmanager
+def _random_heads(network: Any) -> Iterator[None]:
+    """Draws the weights of everything that looks like a head, since a head of zeros agrees with every recipe."""
+    generator = torch.Generator().manual_seed(1)
+    parameters = {id(p): p for layer in _head_modules(network) for p in layer.parameters()}.values()
+    kept = [p.detach().clone() for p in parameters]
+    try:
+        for p in parameters:
+            # Not a constant mean: two heads must differ, and so must their rows.
+            p.copy_(torch.randn(p.shape, generator=generator).to(p) * 0.1 + (1.0 if p.ndim == 1 else 0.0))
+        yield
+    finally:
+        for p, value in zip(parameters, kept, strict=True):
+            p.copy_(value)
+
+
+def _head_modules(network: Any) -> list[nn.Module]:
+    classifier = network.get_classifier()
+    found = list(classifier) if isinstance(classifier, tuple | list) else [classifier]
+    found += [getattr(network, a, None) for a in ("head", "head_dist", "aux_head", "fc", "classifier")]
+    return [m for m in found if isinstance(m, nn.Module)]

@@ -1,0 +1,72 @@
+"""Optimizer and schedule, from timm's factories, with the loss's own parameters in a group of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from calibrant.errors import ConfigError, did_you_mean
+from calibrant.train.config import TrainConfig
+from calibrant.train.model import FeatureModel
+
+
+def default_lr(config: TrainConfig) -> float:
+    if config.optimizer.lr is not None:
+        return config.optimizer.lr
+    tuned = config.model.pretrained or config.model.weights is not None
+    if config.optimizer.name in ("sgd", "momentum", "sgdp"):
+        return 0.01 if tuned else 0.05
+    return 1e-4 if tuned else 1e-3
+
+
+def build_optimizer(config: TrainConfig, network: FeatureModel, loss: nn.Module) -> torch.optim.Optimizer:
+    """No decay on biases, norms and what the model exempts; the loss's parameters have none and their own rate.
+
+    The groups are made here and not by timm from a wrapper: it would not see `no_weight_decay()` there.
+    """
+    from timm.optim import create_optimizer_v2, list_optimizers, param_groups_layer_decay, param_groups_weight_decay
+
+    options, bare = config.optimizer, network.network
+    if options.name not in list_optimizers():
+        raise ConfigError(
+            f'timm has no optimizer "{options.name}"',
+            where="optimizer",
+            fix=did_you_mean(options.name, list_optimizers()),
+        )
+    exempt = bare.no_weight_decay() if hasattr(bare, "no_weight_decay") else set()  # type: ignore[operator]
+    groups: list[dict[str, Any]]
+    if options.layer_decay is not None:
+        if not hasattr(bare, "group_matcher"):
+            raise ConfigError(f"{config.model.name} has no order of layers", where="optimizer.layer_decay")
+        groups = param_groups_layer_decay(
+            bare, options.weight_decay, no_weight_decay_list=exempt, layer_decay=options.layer_decay
+        )
+    else:
+        groups = param_groups_weight_decay(bare, options.weight_decay, no_weight_decay_list=exempt)
+    lr = default_lr(config)
+    own = [p for p in loss.parameters() if p.requires_grad]
+    if own:
+        groups.append({"params": own, "weight_decay": 0.0, "lr": options.loss_lr or lr})
+    try:
+        optimizer: torch.optim.Optimizer = create_optimizer_v2(
+            groups, opt=options.name, lr=lr, weight_decay=options.weight_decay, momentum=options.momentum,
+            **options.options,
+        )  # fmt: skip
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{options.name} does not take these options ({error})", where="optimizer") from None
+    return optimizer
+
+
+def build_schedule(config: TrainConfig, optimizer: torch.optim.Optimizer, updates_per_epoch: int) -> Any:
+    """timm's scheduler by updates; `step_update(n)` alone decides the rates after n updates, so it needs no saving."""
+    from timm.scheduler import create_scheduler_v2
+
+    s, lr = config.schedule, default_lr(config)
+    scheduler, _ = create_scheduler_v2(
+        optimizer, sched=s.name, num_epochs=s.epochs, warmup_epochs=s.warmup_epochs, warmup_lr=min(s.warmup_lr, lr),
+        min_lr=min(s.min_lr, lr), decay_epochs=s.decay_epochs, decay_milestones=list(s.milestones), decay_rate=s.decay_rate,
+        step_on_epochs=False, updates_per_epoch=updates_per_epoch,
+    )  # fmt: skip
+    return scheduler
