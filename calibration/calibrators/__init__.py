@@ -1,0 +1,76 @@
+"""The calibration methods by name, and `fit`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from calibrant.calibration.adjustment import checked_ratio
+from calibrant.calibration.calibrators import temperature
+from calibrant.calibration.calibrators.base import FORMS, Calibrator
+from calibrant.calibration.inputs import check_labels, check_logits, check_weights
+from calibrant.errors import ConfigError, did_you_mean
+
+__all__ = ["METHODS", "Calibrator", "fit"]
+
+# fit function of each method: (logits, labels, weights, *, offset=None, options...) -> (parameters, fit notes)
+_FITS: dict[str, Callable[..., tuple[dict[str, Any], dict[str, Any]]]] = {
+    "temperature": temperature.fit_temperature,
+}
+FORMS.update({
+    "temperature": temperature.FORM,
+})  # fmt: skip
+
+METHODS = tuple(_FITS)
+
+
+def fit(
+    method: str,
+    logits: ArrayLike,
+    labels: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    log_prior_ratio: ArrayLike | None = None,
+    strength: float = 0.0,
+    **options: Any,
+) -> Calibrator:
+    """Fits a calibrator on held-out logits (N, C) and labels (N,).
+
+    On data that follow the training prior leave `strength` at 0. On data that follow the target prior pass the ratio
+    and strength of the deployed formula: the map is then fitted inside the whole expression, and the term stays outside
+    of the calibrator. Options belong to the method (see docs/calibration.md); an unknown one is an error.
+    """
+    if method not in _FITS:
+        raise ConfigError(f'no calibration method "{method}"', fix=did_you_mean(method, _FITS))
+    z = check_logits(logits)
+    y = check_labels(labels, *z.shape)
+    w = check_weights(weights, len(y))
+    function = _FITS[method]
+    accepted = inspect.signature(function).parameters
+    known = [name for name, p in accepted.items() if p.kind is p.KEYWORD_ONLY and name != "offset"]
+    for name in options:
+        if name not in known:
+            fix = did_you_mean(name, known) if known else "it has no options"
+            raise ConfigError(f'calibration method "{method}" has no option "{name}"', fix=fix)
+    if strength != 0.0:
+        if log_prior_ratio is None:
+            raise ConfigError(f"adjustment strength {strength} without log_prior_ratio")
+        if "offset" not in accepted:
+            raise ConfigError(
+                f'method "{method}" cannot be fitted inside a prior adjustment',
+                fix="fit it on data that follow the training prior with strength 0",
+            )
+        options["offset"] = -strength * checked_ratio(log_prior_ratio, z.shape[1])
+    parameters, notes = function(z, y, w, **options)
+    fitted_on: dict[str, Any] = {"rows": len(y), "prior": (np.bincount(y, minlength=z.shape[1]) / len(y)).tolist()}
+    if w is not None:
+        fitted_on["weighted"] = True
+        fitted_on["effective_rows"] = float(w.sum() ** 2 / np.dot(w, w))
+    if strength != 0.0 and log_prior_ratio is not None:
+        fitted_on["strength"] = float(strength)
+        fitted_on["log_prior_ratio"] = np.asarray(log_prior_ratio, np.float64).tolist()
+    return Calibrator(method, z.shape[1], parameters, notes, fitted_on)

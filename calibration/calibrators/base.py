@@ -1,0 +1,168 @@
+"""A fitted calibrator: a method, its numbers, and what they were fitted on. Saved as JSON, never as code.
+
+A method says how to fit (in its own file) and how its numbers act on logits (`Form`). There are four forms: an affine
+map of the logits, an affine map of log softmax, a function of each single probability, and a mixture of temperatures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calibrant.atomic import write_text
+from calibrant.calibration.adjustment import checked_ratio
+from calibrant.calibration.inputs import check_logits
+from calibrant.calibration.softmax import softmax
+from calibrant.errors import ConfigError, DataError, FormatError, did_you_mean
+
+FORMAT_VERSION = 1
+Matrix = NDArray[np.float64]
+Affine = tuple[Matrix, Matrix]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a method's parameters act: `apply(parameters, logits) -> logits`, and as A, c where they are affine."""
+
+    apply: Callable[[Mapping[str, Any], Matrix], Matrix]
+    check: Callable[[Mapping[str, Any], int], None]
+    affine: Callable[[Mapping[str, Any], int], Affine] | None = None
+
+
+# Filled by calibrators/__init__.py, which knows every method.
+FORMS: dict[str, Form] = {}
+
+
+@dataclass(frozen=True)
+class Calibrator:
+    """`fitted_on`: sha256, rows, date, prior, strength, path (name only). `metrics`: before and after, with intervals.
+
+    `fit` holds what the fit says about itself: certificate, standard errors, chosen penalties, the comparison of auto.
+    """
+
+    method: str
+    classes: int
+    parameters: Mapping[str, Any]
+    fit: Mapping[str, Any] = field(default_factory=dict)
+    fitted_on: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.method not in FORMS:
+            raise ConfigError(f'no calibration method "{self.method}"', fix=did_you_mean(self.method, FORMS))
+        FORMS[self.method].check(self.parameters, self.classes)
+
+    def logits(self, logits: ArrayLike) -> Matrix:
+        """Calibrated logits (N, C), before any prior adjustment."""
+        z = check_logits(logits).astype(np.float64)
+        if z.shape[1] != self.classes:
+            raise DataError(
+                f"logits have {z.shape[1]} classes, the calibrator {self.classes}",
+                fix="was it fitted on another model?",
+            )
+        return FORMS[self.method].apply(self.parameters, z)
+
+    def probabilities(
+        self, logits: ArrayLike, *, log_prior_ratio: ArrayLike | None = None, strength: float = 0.0
+    ) -> Matrix:
+        """softmax(calibrated logits - strength * log_prior_ratio), (N, C)."""
+        zeta = self.logits(logits)
+        if strength != 0.0:
+            if log_prior_ratio is None:
+                raise ConfigError(f"adjustment strength {strength} without log_prior_ratio")
+            zeta = zeta - strength * checked_ratio(log_prior_ratio, self.classes)
+        return softmax(zeta)
+
+    def as_affine(self) -> Affine | None:
+        """(A, c) with calibrated logits = A z + c, A (C,) where diagonal; None where the map is not affine in z."""
+        affine = FORMS[self.method].affine
+        return None if affine is None else affine(self.parameters, self.classes)
+
+    def with_context(
+        self, *, fitted_on: Mapping[str, Any] | None = None, metrics: Mapping[str, Any] | None = None
+    ) -> Calibrator:
+        return replace(
+            self,
+            fitted_on={**self.fitted_on, **(fitted_on or {})},
+            metrics=dict(metrics) if metrics is not None else self.metrics,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": "calibrator", "format_version": FORMAT_VERSION, "method": self.method, "classes": self.classes,
+            "parameters": dict(self.parameters), "fit": dict(self.fit), "fitted_on": dict(self.fitted_on),
+            "metrics": dict(self.metrics),
+        }  # fmt: skip
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes, *, where: str | Path | None = None) -> Calibrator:
+        try:
+            block = json.loads(text)
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise FormatError(f"not JSON ({error})", where=where) from None
+        return cls.from_dict(block, where=where)
+
+    @classmethod
+    def from_dict(cls, block: Any, *, where: str | Path | None = None) -> Calibrator:
+        if not isinstance(block, dict) or block.get("kind") != "calibrator":
+            raise FormatError(
+                "not a calibrator", where=where, fix="make one with calibrant calibrate PREDS --out calibrator.json"
+            )
+        version = block.get("format_version")
+        if not isinstance(version, int):
+            raise FormatError(f"format_version is {version!r}, expected a whole number", where=where)
+        if version > FORMAT_VERSION:
+            raise FormatError(
+                f"calibrator format {version} is newer than this Calibrant reads ({FORMAT_VERSION})",
+                where=where, fix="update calibrant",
+            )  # fmt: skip
+        try:
+            return cls(
+                str(block["method"]), int(block["classes"]), dict(block["parameters"]), dict(block.get("fit", {})),
+                dict(block.get("fitted_on", {})), dict(block.get("metrics", {})),
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"damaged calibrator ({error!r})", where=where) from None
+        except ConfigError as error:
+            raise FormatError(error.what, where=where, fix=error.fix) from None
+
+    def save(self, path: str | Path) -> None:
+        write_text(path, self.to_json())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Calibrator:
+        path = Path(path)
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            raise FormatError(f"cannot be read ({error.strerror})", where=path) from None
+        return cls.from_json(text, where=path)
+
+
+def numbers(parameters: Mapping[str, Any], key: str, shape: tuple[int, ...]) -> Matrix:
+    """A parameter as an array of the shape, or a ConfigError that names it."""
+    try:
+        array = np.asarray(parameters[key], np.float64)
+    except KeyError:
+        raise ConfigError(f'parameter "{key}" is missing') from None
+    except (TypeError, ValueError):
+        raise ConfigError(f'parameter "{key}" is not an array of numbers') from None
+    if array.shape != shape or not np.isfinite(array).all():
+        raise ConfigError(f'parameter "{key}" has shape {array.shape}, expected {shape} finite numbers')
+    return array
+
+
+def positive(parameters: Mapping[str, Any], key: str, shape: tuple[int, ...]) -> Matrix:
+    array = numbers(parameters, key, shape)
+    if (array <= 0).any():
+        raise ConfigError(f'parameter "{key}" must be positive')
+    return array

@@ -1,0 +1,288 @@
+"""`evaluate`: every metric of a model with its interval and null value; table, JSON, report and dashboard read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calibrant.calibration import intervals
+from calibrant.calibration.accumulate import statistics_of_probabilities
+from calibrant.calibration.adjustment import class_weights
+from calibrant.calibration.bins import Bins, equal_mass, sums
+from calibrant.calibration.intervals import GapSample, Measured, mean_interval, measure_gaps, share_interval
+from calibrant.calibration.metrics import debiased_of, ece_of, over_under_of, rms_of
+from calibrant.calibration.ranking import area_under_risk_coverage, auroc_of
+from calibrant.calibration.statistics import Statistics
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ClassResult:
+    """One class, or a group of classes. `gap`: mean confidence minus accuracy of the rows predicted as it."""
+
+    name: str
+    rows: int
+    predicted: int
+    recall: float | None
+    precision: float | None
+    f1: float | None
+    gap: float | None
+    ece: Measured | None
+    classwise_ece: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.__dict__, "ece": None if self.ece is None else self.ece.to_dict()}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    rows: int
+    effective_rows: float
+    classes: int
+    bins: int
+    exact: bool  # False: ranking and equal-mass metrics are interpolated inside cells of confidence
+    target_prior: tuple[float, ...] | None
+    metrics: Mapping[str, Measured]
+    reliability: Mapping[str, tuple[float, ...]]  # per bin: low, high, rows, share, confidence, accuracy
+    per_class: tuple[ClassResult, ...]
+    groups: tuple[ClassResult, ...]
+    zero_probability_labels: int
+
+    def __getattr__(self, name: str) -> Measured:
+        try:
+            return self.__dict__["metrics"][name]  # type: ignore[no-any-return]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "rows": self.rows, "effective_rows": self.effective_rows, "classes": self.classes, "bins": self.bins,
+            "exact": self.exact, "target_prior": None if self.target_prior is None else list(self.target_prior),
+            "zero_probability_labels": self.zero_probability_labels,
+            "metrics": {name: m.to_dict() for name, m in self.metrics.items()},
+            "reliability": {name: list(v) for name, v in self.reliability.items()},
+            "per_class": [c.to_dict() for c in self.per_class],
+            "groups": [c.to_dict() for c in self.groups],
+        }  # fmt: skip
+
+
+def evaluate(
+    probs_or_statistics: ArrayLike | Statistics,
+    labels: ArrayLike | None = None,
+    *,
+    bins: int = 15,
+    train_prior: ArrayLike | None = None,
+    target_prior: ArrayLike | str | None = None,
+    class_names: Sequence[str] | None = None,
+    groups: Mapping[str, Sequence[int]] | None = None,
+) -> Evaluation:
+    """Every metric of probabilities (N, C) and labels, or of their statistics.
+
+    `target_prior` ("uniform", or a share for each class) weights each row by target / data prior of its class; the
+    data prior is `train_prior`, or the labels' own shares where that is not given.
+    """
+    if isinstance(probs_or_statistics, Statistics):
+        if labels is not None:
+            raise ValueError("statistics already hold the labels")
+        statistics = probs_or_statistics
+    else:
+        if labels is None:
+            raise ValueError("probabilities need labels")
+        statistics = statistics_of_probabilities(probs_or_statistics, labels)
+    prior = None
+    if target_prior is not None:
+        statistics, prior = _under(statistics, train_prior, target_prior)
+    names = tuple(class_names) if class_names is not None else tuple(str(k) for k in range(statistics.classes))
+    table = statistics.bins(bins)
+    return Evaluation(
+        rows=statistics.rows, effective_rows=statistics.effective_rows, classes=statistics.classes, bins=bins,
+        exact=statistics.exact_rows, target_prior=prior,
+        metrics={**_scores(statistics), **_calibration(statistics, bins), **_ranking(statistics)},
+        reliability=_reliability(table, bins),
+        per_class=_per_class(statistics, names, bins) if statistics.classes <= 2000 else (),
+        groups=tuple(_group(statistics, name, members, bins) for name, members in (groups or {}).items()),
+        zero_probability_labels=int(statistics.by_true.zero.sum()),
+    )  # fmt: skip
+
+
+def _under(
+    s: Statistics, train_prior: ArrayLike | None, target: ArrayLike | str
+) -> tuple[Statistics, tuple[float, ...]]:
+    data = s.by_true.rows if train_prior is None else train_prior
+    if isinstance(target, str):
+        if target != "uniform":
+            raise ValueError(f'target prior is {target!r}, expected "uniform" or numbers')
+        wanted: ArrayLike = (np.asarray(data) > 0).astype(np.float64)
+    else:
+        wanted = target
+    weights = class_weights(data, wanted)
+    share = np.asarray(wanted, np.float64)
+    return s.weighted(weights), tuple((share / share.sum()).tolist())
+
+
+# ---- scores by true class ----
+
+
+def _scores(s: Statistics) -> dict[str, Measured]:
+    t, n, w = s.by_true, s.by_true.rows, s.weights
+    total, effective = float(w @ n), s.effective_rows
+    right = s.right_rows
+    accuracy = float(w @ right / total)
+    cells = s.cells()
+    claimed = float(cells.confidence_sum.sum() / cells.weight.sum())
+    top5 = float(w @ t.top5 / total)
+    out = {
+        "accuracy": Measured(accuracy, *share_interval(accuracy, effective), null=claimed),
+        "top5_accuracy": Measured(top5, *share_interval(top5, effective)),
+        "mean_confidence": Measured(claimed),
+    }
+    present = n > 0
+    recall = right[present] / n[present]
+    smoothed = (right[present] + 1) / (n[present] + 2)
+    balanced = float(recall.mean())
+    half = intervals.Z95 * float(np.sqrt((smoothed * (1 - smoothed) / n[present]).sum())) / int(present.sum())
+    out["balanced_accuracy"] = Measured(balanced, max(balanced - half, 0.0), min(balanced + half, 1.0))
+    out["macro_f1"] = _macro_f1(s)
+    for name, sums, squares, null in (
+        ("nll", t.nll, t.nll_squared, t.entropy),
+        ("brier", t.brier, t.brier_squared, t.rows - t.p_squared),
+    ):
+        mean = float(w @ sums / total)
+        if name == "nll" and float(w @ t.zero) > 0:
+            out[name] = Measured(float("inf"), None, None, null=float(w @ null / total))
+            continue
+        # Weighted mean: variance of w (x - mean), by the sums of each class.
+        spread = float((w**2) @ (squares - 2 * mean * sums + mean**2 * n)) / total**2 * effective
+        unbiased = spread * effective / (effective - 1) if effective > 1 else 0.0
+        low, high = mean_interval(mean, unbiased, effective)
+        out[name] = Measured(mean, low, high, null=float(w @ null / total))
+    return out
+
+
+def _macro_f1(s: Statistics) -> Measured:
+    """Interval by the delta method over the pairs (true, predicted): exact influence of each on each class's F1."""
+    true, predicted, count = s.confusion
+    weight = s.weights[true] * count
+    c, total = s.classes, float((s.weights[true] * count).sum())
+    labelled = np.bincount(true, weight, c)
+    claimed = np.bincount(predicted, weight, c)
+    hit = np.bincount(true[true == predicted], weight[true == predicted], c)
+    size = labelled + claimed
+    present = size > 0
+    f1 = np.divide(2 * hit, size, out=np.zeros(c), where=present)
+    value = float(f1[present].mean())
+    scale = np.divide(total, size, out=np.zeros(c), where=present)
+    influence = -f1[true] * scale[true] - f1[predicted] * scale[predicted] + 2 * scale[true] * (true == predicted)
+    influence /= int(present.sum())
+    variance = float((s.weights[true] ** 2 * count) @ influence**2) / total**2
+    half = intervals.Z95 * float(np.sqrt(variance))
+    return Measured(value, max(value - half, 0.0), min(value + half, 1.0))
+
+
+# ---- calibration ----
+
+
+def _calibration(s: Statistics, bins: int) -> dict[str, Measured]:
+    table = s.bins(bins)
+    sample = gap_sample(s, bins)
+    halves = over_under_of(table)
+    mass = _mass_bins(s, bins)
+    mass_sample = GapSample.of(mass)
+    return {
+        "ece": measure_gaps(sample, "sum", value=ece_of(table)),
+        "over_ece": measure_gaps(sample, "over", value=halves.over),
+        "under_ece": measure_gaps(sample, "under", value=halves.under),
+        "adaptive_ece": measure_gaps(mass_sample, "sum", value=ece_of(mass)),
+        "rms_calibration_error": measure_gaps(sample, "rms", value=rms_of(table)),
+        "mce": measure_gaps(sample, "max"),
+        "debiased_ece": Measured(debiased_of(mass, mass.rows.astype(np.float64)), null=0.0),
+    }
+
+
+def gap_sample(s: Statistics, bins: int) -> GapSample:
+    """The equal-width bins as an experiment, with the spread of confidence inside each from its cells."""
+    cells, index = s.cells(), s.cell_grid().bins(bins)
+    squares = sums(index, cells.weight * cells.confidence**2, bins)
+    table = s.bins(bins)
+    weight = np.where(table.weight > 0, table.weight, 1.0)
+    spread = squares / weight - table.confidence**2
+    weight_squares = None
+    if s.class_weights is not None:
+        by_cell = (s.weights**2) @ (s.right.count + s.wrong_by_true.count)
+        weight_squares = sums(index, by_cell, bins)
+    return GapSample.of(table, weight_squares, spread)
+
+
+def _mass_bins(s: Statistics, bins: int) -> Bins:
+    if s.kept is not None:
+        weights = None if s.class_weights is None else s.weights[s.kept.label]
+        return equal_mass(s.kept.confidence, s.kept.correct, bins, weights)
+    return _mass_bins_of_cells(s.cells(), bins)
+
+
+def _mass_bins_of_cells(cells: Bins, bins: int) -> Bins:
+    """Equal-mass bins cut through cells: a cell's rows are taken as evenly mixed."""
+    edges = np.linspace(0, cells.weight.sum(), bins + 1)
+    reached = np.append(0.0, np.cumsum(cells.weight))
+
+    def cut(values: NDArray[Any]) -> Vector:
+        return np.diff(np.interp(edges, reached, np.append(0.0, np.cumsum(values))))
+
+    return Bins(
+        np.rint(cut(cells.rows)).astype(np.int64), cut(cells.weight), cut(cells.confidence_sum), cut(cells.correct_sum)
+    )
+
+
+def _reliability(table: Bins, bins: int) -> dict[str, tuple[float, ...]]:
+    edges = np.arange(bins + 1) / bins
+    return {
+        "low": tuple(edges[:-1].tolist()), "high": tuple(edges[1:].tolist()), "rows": tuple(table.rows.tolist()),
+        "share": tuple(table.share.tolist()), "confidence": tuple(table.confidence.tolist()),
+        "accuracy": tuple(table.accuracy.tolist()),
+    }  # fmt: skip
+
+
+# ---- ranking ----
+
+
+def _ranking(s: Statistics) -> dict[str, Measured]:
+    if s.kept is not None:
+        c, wrong = s.kept.confidence, ~s.kept.correct
+        w = None if s.class_weights is None else s.weights[s.kept.label]
+        area = area_under_risk_coverage(c, wrong, w)
+        auc = auroc_of(c[~wrong], c[wrong], None if w is None else w[~wrong], None if w is None else w[wrong])
+    else:
+        cells = s.cells()
+        full = cells.weight > 0
+        position = np.arange(len(full), dtype=np.float64)[full]
+        right, total = cells.correct_sum[full], cells.weight[full]
+        area = area_under_risk_coverage(position, 1 - right / total, total)
+        auc = auroc_of(position, position, right, total - right)
+    return {"aurc": Measured(area), "auroc": Measured(auc)}
+
+
+# ---- classes ----
+
+
+def _per_class(s: Statistics, names: Sequence[str], bins: int) -> tuple[ClassResult, ...]:
+    return tuple(_group(s, name, (k,), bins) for k, name in enumerate(names))
+
+
+def _group(s: Statistics, name: str, members: Sequence[int], bins: int) -> ClassResult:
+    chosen = list(members)
+    rows, claimed = int(s.by_true.rows[chosen].sum()), int(s.predicted_rows[chosen].sum())
+    hit = int(s.right_rows[chosen].sum())
+    table = s.predicted_class_bins(chosen, bins)
+    gap = float((table.confidence_sum - table.correct_sum).sum() / claimed) if claimed else None
+    classwise = float(np.mean([ece_of(s.class_probability_bins(k, bins)) for k in chosen]))
+    return ClassResult(
+        name, rows, claimed,
+        hit / rows if rows else None, hit / claimed if claimed else None,
+        2 * hit / (rows + claimed) if rows + claimed else None, gap,
+        measure_gaps(GapSample.of(table), "sum") if claimed else None, classwise,
+    )  # fmt: skip

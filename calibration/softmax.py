@@ -1,0 +1,33 @@
+"""Softmax and its logarithm in float64, whatever came in: calibration differences are smaller than float32 noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# The floor under probabilities that a calibrator puts at zero, so that no label is impossible and the NLL is finite.
+FLOOR = 1e-12
+
+
+def log_softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """log p_k = z_k - max z - log sum exp(z - max z), along the last axis."""
+    z = np.asarray(logits, np.float64)
+    shifted: NDArray[np.float64] = z - z.max(axis=-1, keepdims=True)
+    shifted -= np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return shifted
+
+
+def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """p_k = exp(z_k - max z) / sum exp(z - max z), along the last axis."""
+    z = np.asarray(logits, np.float64)
+    p: NDArray[np.float64] = z - z.max(axis=-1, keepdims=True)
+    np.exp(p, out=p)
+    p /= p.sum(axis=-1, keepdims=True)
+    return p
+
+
+def floored_logits(probs: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """log max(q, 1e-12): its softmax is q renormalised, with an all-zero row made uniform."""
+    return np.log(np.maximum(np.asarray(probs, np.float64), FLOOR))
