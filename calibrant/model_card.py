@@ -12,11 +12,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from calibrant.errors import FormatError
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.errors import ConfigError, FormatError
 from calibrant.preprocessing import Preprocessing
 
 FORMAT_VERSION = 1
 KEY = "calibrant"
+TARGET_FLOOR = 1e-12  # a class that cannot occur in use gets a probability of about this, not a NaN
 
 
 @dataclass(frozen=True)
@@ -41,15 +45,39 @@ class Prior:
     def total(self) -> float:
         return self.absorbed + self.applied
 
+    def log_ratio(self) -> NDArray[np.float64]:
+        """r = log(pi_train / pi_target), the vector of the one formula."""
+        if self.train is None:
+            raise ConfigError("the model does not know its training prior", fix="give --train-prior")
+        train = np.asarray(self.train, np.float64)
+        target = np.full_like(train, 1.0 / len(train)) if self.target is None else np.asarray(self.target, np.float64)
+        return np.asarray(np.log(train / train.sum()) - np.log(np.maximum(target / target.sum(), TARGET_FLOOR)))
+
+    def shift(self) -> NDArray[np.float64] | None:
+        """What the graph subtracts from the logits: a log(pi_train / pi_target) - absorbed log(pi_train / uniform).
+
+        The second term is the correction that training already made, which is one towards the uniform prior; with the
+        uniform target the two together are (a - absorbed) log(pi_train C). None where that is nothing.
+        """
+        if self.train is None or (self.applied == 0 and (self.target is None or self.total == 0)):
+            return None
+        shift = self.total * self.log_ratio()
+        return shift - self.absorbed * Prior(self.train).log_ratio() if self.absorbed else shift
+
 
 @dataclass(frozen=True)
 class Head:
-    """The editable last layer: names of its initializers, so that a file can be recalibrated without the exporter."""
+    """Where the part of the graph that an edit may replace begins, and the names of the classifier's initializers.
 
-    kind: str  # "gemm" | "conv" | "affine"
-    weight: str
-    bias: str
-    transposed: bool = True  # weight is [C, D], as Gemm with transB=1 wants it
+    kind "gemm": the classifier is ours, `input` is its features. kind "logits": the network ends in something that
+    no one matrix can stand for (two averaged heads, an activation), `input` is its logits.
+    """
+
+    kind: str = "gemm"
+    input: str = "features"
+    weight: str = "calibrant/head.weight"  # [C, D], as Gemm with transB=1 wants it
+    bias: str = "calibrant/head.bias"
+    raw_key: str | None = None  # metadata key of the classifier before a map that cannot be undone was folded in
 
 
 @dataclass(frozen=True)
@@ -60,6 +88,7 @@ class ModelCard:
     input: InputSpec = InputSpec()
     outputs: tuple[str, ...] = ("probabilities", "logits")
     class_temperatures: tuple[float, ...] | None = None
+    gauge: str = "none"  # of the class temperatures, see the VACE loss
     calibrator: Mapping[str, Any] | None = None  # the calibrator's own JSON
     prior: Prior = Prior()
     knobs: str = "baked"
@@ -72,6 +101,10 @@ class ModelCard:
     verify: Mapping[str, Any] | None = None
     source: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    created: str | None = None
+    description: str = ""
+    author: str | None = None
+    licence: str | None = None
     history: tuple[Mapping[str, Any], ...] = ()
     hashes: Mapping[str, str] = field(default_factory=dict)
 

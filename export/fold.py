@@ -1,0 +1,167 @@
+"""The algebra behind a deployed head: what of  cal(g(z) / tau) - shift  is affine, and folds into weights.
+
+    W' = A diag(1/tau) W        b' = A diag(1/tau) b + c - shift
+
+z = W f + b: the network's logits; g: VACE's gauge; tau: class temperatures; u -> A u + c: an affine calibrator;
+shift = a log(pi_train / pi_target). Everything is composed in float64 and rounded to float32 once.
+
+A tail is written as a list of steps. Neighbouring affine steps merge into one, and the first one merges into the
+classifier, so that temperature, vector and matrix scaling, class temperatures and the prior cost no node at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.errors import ModelError, did_you_mean
+
+Array = NDArray[np.float64]
+GAUGES = ("none", "mean", "max", "logsoftmax")
+
+
+class FittedCalibrator(Protocol):
+    """What export asks of `calibrant.calibration.Calibrator`."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def parameters(self) -> Mapping[str, Any]: ...
+    def as_affine(self) -> tuple[Array, Array] | None: ...
+    def logits(self, logits: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]: ...
+    def to_json(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Affine:
+    """u -> A u + c with A a diagonal (C,) or a matrix (C, C)."""
+
+    a: Array
+    c: Array
+
+    @property
+    def diagonal(self) -> bool:
+        return self.a.ndim == 1
+
+    @property
+    def identity(self) -> bool:
+        return self.diagonal and bool(np.all(self.a == 1) and np.all(self.c == 0))
+
+    def after(self, first: Affine) -> Affine:
+        """self(first(u)): A2 (A1 u + c1) + c2."""
+        if self.diagonal and first.diagonal:
+            return Affine(self.a * first.a, self.a * first.c + self.c)
+        a1 = np.diag(first.a) if first.diagonal else first.a
+        if self.diagonal:
+            return Affine(self.a[:, None] * a1, self.a * first.c + self.c)
+        return Affine(self.a @ a1, self.a @ first.c + self.c)
+
+    def onto(self, weight: Array, bias: Array) -> tuple[Array, Array]:
+        """The classifier W f + b followed by this map."""
+        if self.diagonal:
+            return self.a[:, None] * weight, self.a * bias + self.c
+        return self.a @ weight, self.a @ bias + self.c
+
+    def undo(self, weight: Array, bias: Array) -> tuple[Array, Array]:
+        """The classifier before a diagonal map was folded into it."""
+        return weight / self.a[:, None], (bias - self.c) / self.a
+
+
+@dataclass(frozen=True)
+class SubtractMax:
+    """u -> u - max_k u_k: the gauge that keeps the winner (VACE, gauge max)."""
+
+
+@dataclass(frozen=True)
+class LogSoftmax:
+    """u -> log softmax(u)."""
+
+
+@dataclass(frozen=True)
+class PiecewiseMap:
+    """log q_k, q_k = g_k(softmax(u)_k), with g_k constant or linear between sorted knots of class k.
+
+    For p in segment i = number of knots <= p (right-continuous):  g = start + slope * (p - origin).
+    """
+
+    knots: Array  # (C, K), padded with 2.0
+    start: Array  # (C, K + 1)
+    slope: Array | None = None  # (C, K + 1); None: constant
+    origin: Array | None = None  # (C, K + 1)
+
+
+@dataclass(frozen=True)
+class BetaMap:
+    """log q_k = -softplus(-(a_k log p_k - b_k log(1 - p_k) + c_k)), p = softmax(u)."""
+
+    a: Array
+    b: Array
+    c: Array
+
+
+@dataclass(frozen=True)
+class MixtureMap:
+    """log( w_0 softmax(u / T) + w_1 softmax(u) + w_2 / C )."""
+
+    temperature: float
+    weights: tuple[float, float, float]
+
+
+Step = Affine | SubtractMax | LogSoftmax | PiecewiseMap | BetaMap | MixtureMap
+
+
+def gauge_steps(gauge: str, classes: int) -> list[Step]:
+    if gauge == "none":
+        return []
+    if gauge == "mean":
+        return [Affine(np.eye(classes) - 1.0 / classes, np.zeros(classes))]
+    if gauge == "max":
+        return [SubtractMax()]
+    if gauge == "logsoftmax":
+        return [LogSoftmax()]
+    raise ModelError(f'unknown gauge "{gauge}"', fix=did_you_mean(gauge, GAUGES))
+
+
+def tail_steps(
+    classes: int,
+    *,
+    class_temperatures: Sequence[float] | Array | None = None,
+    gauge: str = "none",
+    calibrator: FittedCalibrator | None = None,
+    shift: Array | None = None,
+) -> list[Step]:
+    """What happens between the network's logits and the deployed ones, merged as far as it goes."""
+    from calibrant.export.calibrators import calibrator_steps
+
+    found: list[Step] = gauge_steps(gauge, classes)
+    if class_temperatures is not None:
+        taus = np.asarray(class_temperatures, np.float64)
+        check_temperatures(taus, classes)
+        found.append(Affine(1.0 / taus, np.zeros(classes)))
+    if calibrator is not None:
+        found += calibrator_steps(calibrator, classes)
+    if shift is not None:
+        found.append(Affine(np.ones(classes), -np.asarray(shift, np.float64)))
+    return merge(found)
+
+
+def merge(steps: Sequence[Step]) -> list[Step]:
+    """Joins neighbouring affine steps and leaves out those that do nothing."""
+    merged: list[Step] = []
+    for step in steps:
+        if isinstance(step, Affine) and step.identity:
+            continue
+        if isinstance(step, Affine) and merged and isinstance(merged[-1], Affine):
+            merged[-1] = step.after(merged[-1])
+        else:
+            merged.append(step)
+    return [s for s in merged if not (isinstance(s, Affine) and s.identity)]
+
+
+def check_temperatures(taus: Array, classes: int) -> None:
+    if taus.shape != (classes,) or not np.all(np.isfinite(taus)) or np.any(taus <= 0):
+        raise ModelError(f"class temperatures must be {classes} positive numbers, got {taus.shape} {taus.tolist()[:5]}")

@@ -1,0 +1,115 @@
+"""Exports a training run: its best epoch, class temperatures, gauge and priors, with a calibrator fitted on it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibration import Calibrator
+from calibrant.errors import ConfigError, DataError, ModelError
+from calibrant.export.config import ExportConfig, read_prior
+from calibrant.export.parity import Reference as ReferenceCall
+from calibrant.export.to_onnx import Reference, export_onnx
+from calibrant.export.wrapper import Body
+from calibrant.model_card import ModelCard
+from calibrant.preprocessing import IMAGE_SUFFIXES, Preprocessing, open_image
+from calibrant.train.run import TrainedModel, load_run, read_config
+
+log = logging.getLogger(__name__)
+REAL_IMAGES = 32
+
+
+def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportConfig | None = None) -> ModelCard:
+    """Writes the run as one deployed file and gives its model card.
+
+    Images of the run's own data (or of `config.images`) take part in the comparison with torch.
+    """
+    config = config or ExportConfig()
+    trained = run if isinstance(run, TrainedModel) else load_run(run)
+    calibrator = None if config.calibrator is None else Calibrator.load(config.calibrator)
+    _check_calibrator(calibrator, trained, config)
+    target = None if config.target_prior is None else read_prior(config.target_prior, trained.class_names)
+    images = config.images or data_folder(trained)
+    real = None if images is None else real_images(images, trained.preprocessing, input=config.input)
+    return export_onnx(
+        trained.network, path, class_names=trained.class_names, preprocessing=trained.preprocessing,
+        calibrator=calibrator, class_temperatures=trained.class_temperatures, gauge=trained.gauge,
+        train_prior=trained.train_prior, target_prior=target, adjust=config.adjust, absorbed=trained.absorbed,
+        prior_floor=config.prior_floor, knobs=config.knobs, input=config.input, outputs=config.outputs(),
+        ood=ood_block(config.ood, trained.feature_norm), opset=config.opset, name=config.name or trained.run.name,
+        description=config.description, author=config.author, licence=config.licence,
+        metrics=dict(calibrator.metrics) if calibrator is not None else {}, abstain_below=config.abstain_below,
+        source={"run": trained.run.resolve().name, "model": trained.model_name, "checkpoint_sha256": trained.sha256},
+        real_images=real, verify=config.verify,
+    )  # fmt: skip
+
+
+def ood_block(kind: str, feature_norm: tuple[float, float] | None) -> dict[str, Any] | None:
+    if kind == "none":
+        return None
+    if kind != "feature-norm":
+        return {"kind": kind}
+    if feature_norm is None:
+        raise ConfigError(
+            "the run kept no statistics of feature norms", where="--ood feature-norm",
+            fix="train with a fedlas loss, which keeps them, or use --ood energy",
+        )  # fmt: skip
+    return {"kind": kind, "mu": feature_norm[0], "sd": feature_norm[1]}
+
+
+def _check_calibrator(calibrator: Calibrator | None, trained: TrainedModel, config: ExportConfig) -> None:
+    """Was it fitted on this model, and inside the same expression?"""
+    if calibrator is None:
+        return
+    if calibrator.classes != len(trained.class_names):
+        raise ModelError(
+            f"the calibrator maps {calibrator.classes} classes, the run has {len(trained.class_names)}",
+            where=config.calibrator, fix="fit it on this run's predictions",
+        )  # fmt: skip
+    model = calibrator.fitted_on.get("model")
+    sha256 = model.get("sha256") if isinstance(model, dict) else calibrator.fitted_on.get("model_sha256")
+    if sha256 is not None and sha256 != trained.sha256:
+        log.warning("%s was fitted on predictions of another model than %s", config.calibrator, trained.run)
+
+
+def data_folder(trained: TrainedModel) -> Path | None:
+    """The folder that the run was trained on, if it is still there."""
+    try:
+        path = read_config(trained.run)["config"]["data"]["path"]
+        return Path(path) if path and Path(path).is_dir() else None
+    except Exception as error:  # a run without a data folder still exports; random images are compared
+        log.debug("no data folder in the run (%s)", error)
+        return None
+
+
+def real_images(
+    folder: Path, preprocessing: Preprocessing, *, input: str = "uint8", limit: int = REAL_IMAGES
+) -> NDArray[Any]:
+    """Up to `limit` images spread over the folder, as the graph takes them."""
+    files = sorted(f for f in folder.rglob("*") if f.suffix.lower() in IMAGE_SUFFIXES)
+    if not files:
+        raise DataError("holds no images", where=folder)
+    chosen = [files[i] for i in np.unique(np.linspace(0, len(files) - 1, limit).astype(int))]
+    pixels = []
+    for file in chosen:
+        try:
+            pixels.append(preprocessing.pixels(open_image(file)))
+        except DataError as error:
+            log.warning("%s", error)
+    if not pixels:
+        raise DataError(f"none of {len(chosen)} images can be read", where=folder)
+    stacked = np.stack(pixels)
+    return stacked if input == "uint8" else preprocessing.normalise(stacked)
+
+
+def reference_of(trained: TrainedModel, card: ModelCard) -> ReferenceCall:
+    """The run behind the formula of a card: what the deployed file must say."""
+    from calibrant.export.assemble import calibrator_of
+    from calibrant.export.to_onnx import prepare
+
+    body = Body(prepare(trained.network), card.preprocessing, "uint8" if card.input.dtype == "uint8" else "float32")
+    return Reference(body.eval(), len(card.classes), card, calibrator_of(card))

@@ -1,0 +1,235 @@
+"""The part of the deployed graph behind the features, written from scratch at export and again at every edit.
+
+Everything here is named under "calibrant/", so an edit takes the old tail out and puts the new one in, with the wire
+format alone: recalibrating from a temperature to isotonic regression needs neither torch nor the onnx package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.errors import ConfigError, ModelError, did_you_mean
+from calibrant.export.fold import (
+    Affine,
+    Array,
+    LogSoftmax,
+    Step,
+    SubtractMax,
+)
+from calibrant.onnx_file import OWN, GraphEdit
+from calibrant.onnx_wire import Attribute, Node, Value
+
+OUTPUTS = ("probabilities", "logits", "features", "ood_score")
+OOD_KINDS = ("energy", "max-softmax", "feature-norm")
+KNOB_MODES = ("baked", "runtime", "required")
+KNOBS = ("temperature", "adjust_strength", "log_prior_ratio")
+FLOAT = 1
+EPS = 1e-12  # floor of a calibrated probability before its logarithm
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """Defaults of the runtime inputs: logits / temperature - adjust_strength * log_prior_ratio."""
+
+    temperature: float
+    adjust_strength: float
+    log_prior_ratio: Array
+    required: bool = False  # ordinary inputs without defaults, as Triton's batching and OpenVINO want them
+
+
+@dataclass(frozen=True)
+class Ood:
+    """Out-of-distribution score, larger is more unusual; mu and sd are of the L1 norm of training features."""
+
+    kind: str
+    mu: float = 0.0
+    sd: float = 1.0
+
+
+@dataclass(frozen=True)
+class Tail:
+    """All that decides the tail of the graph."""
+
+    classes: int
+    source: str  # the value that the tail starts from: features or logits
+    weight: Array | None  # (C, D) of the raw classifier, None where the tail starts from logits
+    bias: Array | None
+    steps: Sequence[Step]
+    outputs: Sequence[str] = ("probabilities", "logits")
+    feature_dim: int | None = None
+    knobs: Knobs | None = None
+    ood: Ood | None = None
+    batch: str = "N"
+
+    def edit(self, inputs: Sequence[Value]) -> GraphEdit:
+        """Nodes, initializers, inputs and outputs; `inputs` are those of the body."""
+        self._check()
+        graph = _Builder()
+        current, rest, first, raw = self._head(graph)
+        for step in rest:
+            current = _emit(graph, step, current, self.classes)
+        if self.knobs is not None:
+            current = _knobs(graph, self.knobs, current)
+        renamed = graph.finish(current, "logits")
+        raw = "logits" if renamed and raw == current else raw
+        if "probabilities" in self.outputs or (self.ood is not None and self.ood.kind == "max-softmax"):
+            graph.node("Softmax", ["logits"], output="probabilities", axis=-1)
+        if "ood_score" in self.outputs and self.ood is not None:
+            _ood(graph, self.ood, raw, first)
+        free = [v for v in inputs if v.name not in KNOBS]
+        declared = self._knob_inputs() if self.knobs is not None else []
+        return GraphEdit(
+            graph.nodes, graph.initializers, [*free, *declared], self._output_values(), frozenset(KNOBS)
+        )  # fmt: skip
+
+    def _check(self) -> None:
+        if "features" in self.outputs and self.feature_dim is None:
+            raise ModelError("this model has no feature vector to put out", fix="leave `features` out of the outputs")
+        if self.ood is not None and self.ood.kind == "feature-norm" and self.feature_dim is None:
+            raise ModelError("a feature-norm score needs a model that gives features", fix="use energy")
+
+    def _head(self, graph: _Builder) -> tuple[str, list[Step], Affine, str]:
+        """Emits the classifier; gives the current value, the steps left, and how to find the raw logits again."""
+        rest = list(self.steps)
+        fold = self.folded()
+        if self.weight is None or self.bias is None:
+            return self.source, rest, fold, self.source
+        if not fold.identity:
+            rest.pop(0)
+        weight, bias = fold.onto(self.weight, self.bias)
+        graph.constant("head.weight", weight)
+        graph.constant("head.bias", bias)
+        name = graph.node("Gemm", [self.source, OWN + "head.weight", OWN + "head.bias"], transB=1)
+        return name, rest, fold, name
+
+    def folded(self) -> Affine:
+        """What goes into the classifier's own weights: the first step, where it is affine.
+
+        A matrix stays out where the energy score needs the raw logits, since it cannot be undone in the graph.
+        """
+        first = self.steps[0] if self.steps and self.weight is not None else None
+        if isinstance(first, Affine) and (first.diagonal or not self._energy):
+            return first
+        return Affine(np.ones(self.classes), np.zeros(self.classes))
+
+    @property
+    def _energy(self) -> bool:
+        return self.ood is not None and self.ood.kind == "energy" and "ood_score" in self.outputs
+
+    def _knob_inputs(self) -> list[Value]:
+        # The name of the first dimension is free: rows are 1 or N, which a declared 1 would not allow.
+        rows = self.batch if self.knobs is not None and self.knobs.required else "rows"
+        return [
+            Value("temperature", FLOAT, (rows, 1)),
+            Value("adjust_strength", FLOAT, (rows, 1)),
+            Value("log_prior_ratio", FLOAT, (rows, self.classes)),
+        ]
+
+    def _output_values(self) -> list[Value]:
+        width = {"probabilities": self.classes, "logits": self.classes, "features": self.feature_dim, "ood_score": 1}
+        return [Value(name, FLOAT, (self.batch, width[name] or 0)) for name in OUTPUTS if name in self.outputs]
+
+
+def check_choices(outputs: Sequence[str], ood: Mapping[str, Any] | None, knobs: str) -> None:
+    """Refuses unknown names before any work is done."""
+    for name in outputs:
+        if name not in OUTPUTS:
+            raise ConfigError(f'unknown output "{name}"', fix=did_you_mean(name, OUTPUTS))
+    if "logits" not in outputs:
+        raise ConfigError("outputs must contain logits", fix="add logits; every editor and check reads them")
+    if "ood_score" in outputs and ood is None:
+        raise ConfigError("an ood_score output needs a kind", fix=f"one of {', '.join(OOD_KINDS)}")
+    if ood is not None and ood.get("kind") not in OOD_KINDS:
+        raise ConfigError(f'unknown OOD score "{ood.get("kind")}"', fix=did_you_mean(str(ood.get("kind")), OOD_KINDS))
+    if knobs not in KNOB_MODES:
+        raise ConfigError(f'unknown knobs "{knobs}"', fix=did_you_mean(knobs, KNOB_MODES))
+
+
+@dataclass
+class _Builder:
+    nodes: list[Node] = field(default_factory=list)
+    initializers: dict[str, NDArray[np.generic]] = field(default_factory=dict)
+
+    def constant(self, name: str, values: Any, dtype: type[np.generic] = np.float32) -> str:
+        """An initializer of ours, rounded to float32 here and nowhere before."""
+        key = OWN + name
+        self.initializers[key] = np.ascontiguousarray(np.asarray(values, dtype))
+        return key
+
+    def node(self, op: str, inputs: Sequence[str], *, output: str | None = None, **attributes: Attribute) -> str:
+        name = f"{OWN}{len(self.nodes)}_{op}"
+        value = output or name
+        self.nodes.append(Node(op, tuple(inputs), (value,), name, attributes))
+        return value
+
+    def finish(self, value: str, name: str) -> bool:
+        """Gives the last value its public name; a value of the body gets an alias. Was it renamed?"""
+        last = self.nodes[-1] if self.nodes else None
+        if last is None or last.outputs != (value,):
+            self.node("Identity", [value], output=name)
+            return False
+        self.nodes[-1] = Node(last.op, last.inputs, (name,), last.name, last.attributes)
+        return True
+
+    def axis(self, value: int) -> str:
+        return self.constant(f"axis{value}", [value], np.int64)
+
+
+def _emit(graph: _Builder, step: Step, x: str, classes: int) -> str:
+    if isinstance(step, Affine):
+        return _emit_affine(graph, step, x)
+    if isinstance(step, SubtractMax):
+        return graph.node("Sub", [x, graph.node("ReduceMax", [x, graph.axis(1)], keepdims=1)])
+    if isinstance(step, LogSoftmax):
+        return graph.node("LogSoftmax", [x], axis=-1)
+    raise ModelError(f"no graph for {type(step).__name__}")
+
+
+def _emit_affine(graph: _Builder, step: Affine, x: str) -> str:
+    n = len(graph.nodes)
+    if not step.diagonal:
+        return graph.node(
+            "Gemm", [x, graph.constant(f"map{n}.weight", step.a), graph.constant(f"map{n}.bias", step.c)], transB=1
+        )
+    if np.any(step.a != 1):
+        x = graph.node("Mul", [x, graph.constant(f"map{n}.scale", step.a)])
+    if np.any(step.c != 0):
+        x = graph.node("Add", [x, graph.constant(f"map{n}.shift", step.c)])
+    return x
+
+
+def _knobs(graph: _Builder, knobs: Knobs, x: str) -> str:
+    if not knobs.required:
+        graph.initializers["temperature"] = np.full((1, 1), knobs.temperature, np.float32)
+        graph.initializers["adjust_strength"] = np.full((1, 1), knobs.adjust_strength, np.float32)
+        graph.initializers["log_prior_ratio"] = np.asarray(knobs.log_prior_ratio, np.float32).reshape(1, -1)
+    scaled = graph.node("Div", [x, "temperature"])
+    return graph.node("Sub", [scaled, graph.node("Mul", ["adjust_strength", "log_prior_ratio"])])
+
+
+def _ood(graph: _Builder, ood: Ood, raw: str, fold: Affine) -> None:
+    if ood.kind == "max-softmax":
+        top = graph.node("ReduceMax", ["probabilities", graph.axis(1)], keepdims=1)
+        graph.node("Sub", [graph.constant("one", [[1.0]]), top], output="ood_score")
+    elif ood.kind == "feature-norm":
+        norm = graph.node("ReduceL1", ["features", graph.axis(1)], keepdims=1)
+        gap = graph.node("Sub", [graph.constant("norm.mean", [[ood.mu]]), norm])
+        graph.node("Mul", [gap, graph.constant("norm.scale", [[1.0 / (ood.sd + 1e-3)]])], output="ood_score")
+    else:  # energy of the network's own logits, so what was folded comes off again
+        if not fold.identity:
+            raw = _emit_affine(graph, Affine(1.0 / fold.a, -fold.c / fold.a), raw)
+        total = graph.node("ReduceLogSumExp", [raw, graph.axis(1)], keepdims=1)
+        graph.node("Neg", [total], output="ood_score")
+
+
+def tail_reads(tail: Tail) -> set[str]:
+    """The values of the body that the tail needs."""
+    needed = {tail.source}
+    if "features" in tail.outputs or (tail.ood is not None and tail.ood.kind == "feature-norm"):
+        needed.add("features")
+    return needed

@@ -1,0 +1,297 @@
+"""Exports a torch classifier to one ONNX file in which the calibrated, prior-adjusted probability is computed."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import onnx
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from calibrant._version import __version__
+from calibrant.errors import CheckFailed, ConfigError, ModelError
+from calibrant.export.assemble import build_tail, write_deployed
+from calibrant.export.fold import FittedCalibrator, check_temperatures
+from calibrant.export.head import cut, find_head, rename
+from calibrant.export.parity import Report, Tolerance, compare
+from calibrant.export.tail import check_choices, tail_reads
+from calibrant.export.trace import BATCH, trace
+from calibrant.export.wrapper import Body, Formula, Input, split_outputs
+from calibrant.model_card import Head, InputSpec, ModelCard, Prior
+from calibrant.onnx_file import OnnxFile
+from calibrant.preprocessing import Preprocessing
+
+log = logging.getLogger(__name__)
+Vector = Sequence[float] | NDArray[np.floating[Any]]
+LARGEST = (1 << 31) - (1 << 24)  # protobuf refuses messages of 2 GB; some room for the metadata
+IR_VERSION = 8  # what onnxruntime 1.16 of 2023 still reads; the exporter's own is newer for nothing that we use
+
+
+@dataclass(frozen=True)
+class _Formula:
+    """The numbers of the one formula, checked."""
+
+    taus: tuple[float, ...] | None
+    gauge: str
+    prior: Prior
+
+
+def export_onnx(
+    model: nn.Module,
+    path: str | Path,
+    *,
+    class_names: Sequence[str],
+    preprocessing: Preprocessing,
+    calibrator: FittedCalibrator | None = None,
+    class_temperatures: Vector | None = None,
+    gauge: str = "none",
+    train_prior: Vector | None = None,
+    target_prior: Vector | None = None,
+    adjust: float | None = None,
+    absorbed: float = 0.0,
+    prior_floor: float | None = None,
+    knobs: Literal["baked", "runtime", "required"] = "baked",
+    input: Input = "uint8",
+    outputs: Sequence[str] = ("probabilities", "logits"),
+    ood: Mapping[str, Any] | None = None,
+    opset: int = 18,
+    name: str | None = None,
+    description: str = "",
+    author: str | None = None,
+    licence: str | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    source: Mapping[str, Any] | None = None,
+    abstain_below: float | None = None,
+    conformal: Mapping[str, Any] | None = None,
+    real_images: NDArray[Any] | None = None,
+    tolerance: Tolerance | None = None,
+    verify: bool = True,
+) -> ModelCard:
+    """Writes `path` and gives the model card that is inside it.
+
+    model: takes float NCHW images, normalised, gives logits or (logits, features). `adjust` is the TOTAL strength of
+    the prior correction: the graph applies what training has not absorbed. `ood` is {"kind": "energy"},
+    {"kind": "max-softmax"} or {"kind": "feature-norm", "mu": ..., "sd": ...} and adds the output `ood_score`.
+    `real_images` (as the graph takes them) join the random ones in the comparison with torch; if that fails, the file
+    is kept as NAME.failed.onnx and CheckFailed says where the two differ.
+    """
+    path = Path(path)
+    check_choices(outputs, ood, knobs)
+    formula = _checked(
+        class_names, class_temperatures, gauge, train_prior, target_prior, adjust, absorbed, prior_floor
+    )  # fmt: skip
+    if ood is not None and "ood_score" not in outputs:
+        outputs = [*outputs, "ood_score"]
+    network = prepare(model)
+    body = Body(network, preprocessing, input).eval()
+    features = _probe(body, preprocessing, len(class_names))
+    graph = trace(body, preprocessing, opset=opset, outputs=["logits", "features"] if features else ["logits"])
+    head, weight, bias, width = _split(graph, len(class_names), features)
+    card = ModelCard(
+        classes=tuple(class_names), preprocessing=preprocessing, name=name or path.stem,
+        input=InputSpec(dtype=input, layout="NHWC" if input == "uint8" else "NCHW"), outputs=tuple(outputs),
+        class_temperatures=formula.taus, gauge=formula.gauge,
+        calibrator=None if calibrator is None else json.loads(calibrator.to_json()),
+        prior=formula.prior, knobs=knobs, head=head, conformal=conformal, ood=ood, abstain_below=abstain_below,
+        metrics=dict(metrics or {}), source=dict(source or {}), versions=_versions(), description=description,
+        author=author, licence=licence, created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    )  # fmt: skip
+    tail = build_tail(card, weight, bias, width, BATCH)
+    cut(graph, tail_reads(tail))
+    graph.ir_version = IR_VERSION if opset <= 18 else graph.ir_version
+    with tempfile.TemporaryDirectory(dir=_folder(path), prefix=".calibrant-export-") as folder:
+        draft = Path(folder) / path.name
+        _save(graph, draft)
+        del graph
+        card = write_deployed(OnnxFile.open(draft), draft, card, tail)
+        if verify:
+            reference = Reference(body, len(class_names), card, calibrator)
+            card = _verified(draft, path, card, reference, preprocessing, real_images, tolerance)
+        for data in OnnxFile.open(draft).external_files():
+            data.replace(path.parent / data.name)
+        draft.replace(path)
+    return card
+
+
+class Reference:
+    """The deployed logits by torch, in float64 behind the network: what the file is compared with."""
+
+    def __init__(self, body: Body, classes: int, card: ModelCard, calibrator: FittedCalibrator | None) -> None:
+        self.body = body
+        self.formula = Formula(
+            classes, class_temperatures=card.class_temperatures, gauge=card.gauge, calibrator=calibrator,
+            shift=card.prior.shift(),
+        )  # fmt: skip
+
+    def __call__(self, images: NDArray[Any]) -> NDArray[np.float64]:
+        rows = []
+        with torch.inference_mode():
+            for start in range(0, len(images), 16):
+                out = split_outputs(self.body(torch.from_numpy(images[start : start + 16])), "the network")
+                rows.append(self.formula(out.logits).numpy())
+        return np.concatenate(rows)
+
+
+def _checked(
+    class_names: Sequence[str],
+    taus: Vector | None,
+    gauge: str,
+    train_prior: Vector | None,
+    target_prior: Vector | None,
+    adjust: float | None,
+    absorbed: float,
+    floor: float | None,
+) -> _Formula:
+    classes = len(class_names)
+    if len(set(class_names)) != classes or classes < 2:
+        raise ConfigError(
+            f"{classes} class names with {len(set(class_names))} different ones", fix="give each one name"
+        )
+    if taus is not None:
+        check_temperatures(np.asarray(taus, np.float64), classes)
+    if target_prior is not None and adjust is None:
+        raise ConfigError("a target prior without a strength", fix="say how strongly: --adjust 1 is Bayes' rule")
+    if adjust is not None and not np.isfinite(adjust):
+        raise ConfigError(f"adjust is {adjust}")
+    applied = 0.0 if adjust is None else float(adjust) - absorbed
+    if adjust is not None and train_prior is None:
+        raise ConfigError("adjusting needs the training prior", fix="give --train-prior or export a run that has one")
+    train = _prior("training", train_prior, class_names, floor)
+    target = None if target_prior is None else _prior("target", target_prior, class_names, 0.0)
+    return _Formula(
+        None if taus is None else tuple(map(float, taus)), gauge, Prior(train, target, float(absorbed), applied)
+    )
+
+
+def _prior(
+    which: str, prior: Vector | None, class_names: Sequence[str], floor: float | None
+) -> tuple[float, ...] | None:
+    """Shares that sum to 1, each positive: a class of share 0 would turn every probability into NaN."""
+    if prior is None:
+        return None
+    p = np.asarray(prior, np.float64)
+    if p.shape != (len(class_names),) or not np.all(np.isfinite(p)) or np.any(p < 0) or p.sum() <= 0:
+        raise ConfigError(f"the {which} prior must be {len(class_names)} shares, got shape {p.shape}")
+    p = p / p.sum()
+    if floor is None and np.any(p == 0):
+        names = [class_names[i] for i in np.flatnonzero(p == 0)[:5]]
+        raise ConfigError(
+            f"the {which} prior of {', '.join(names)} is 0, which no correction can use",
+            fix="give --prior-floor 1e-4 to smooth it, or leave the class out",
+        )
+    p = np.maximum(p, floor or 0.0)
+    return tuple(map(float, p / p.sum()))
+
+
+def prepare(model: nn.Module) -> nn.Module:
+    """The network to trace, in evaluation mode; the caller's module is left as it is."""
+    network = copy.deepcopy(model).eval()
+    for parameter in network.parameters():
+        parameter.requires_grad_(False)
+    return network.float().cpu()
+
+
+def _probe(body: Body, preprocessing: Preprocessing, classes: int) -> bool:
+    """Runs the network once; does it give features too?"""
+    with torch.inference_mode():
+        try:
+            out = split_outputs(body(body.example(preprocessing, 2)), type(body.network).__name__)
+        except RuntimeError as error:
+            raise ModelError(
+                f"the network does not run on {preprocessing.size[0]} x {preprocessing.size[1]} images "
+                f"({str(error).splitlines()[0][:200]})",
+                fix="give the preprocessing that it was trained with",
+            ) from None
+    if out.logits.shape[1] != classes:
+        raise ModelError(
+            f"the network has {out.logits.shape[1]} outputs but there are {classes} class names",
+            fix="give the class names in the order of the outputs",
+        )
+    return out.features is not None
+
+
+def _split(
+    graph: onnx.ModelProto, classes: int, features: bool
+) -> tuple[Head, NDArray[np.float64] | None, NDArray[np.float64] | None, int | None]:
+    """Names the values between body and tail: `features` and, where there is no matrix head, `raw_logits`."""
+    found = find_head(graph, "logits", classes)
+    dims = {o.name: [d.dim_value for d in o.type.tensor_type.shape.dim] for o in graph.graph.output}
+    width = int(dims["features"][1]) if features else None
+    if found is None:
+        rename(graph, "logits", "raw_logits")
+        return Head(kind="logits", input="raw_logits"), None, None, width
+    name = found.source
+    if found.flatten:
+        name = "head_input"
+        graph.graph.node.append(onnx.helper.make_node("Flatten", [found.source], [name], name="head_flatten", axis=1))
+        graph.graph.value_info.append(onnx.helper.make_tensor_value_info(name, 1, [BATCH, found.weight.shape[1]]))
+    if not features:
+        rename(graph, name, "features")
+        name, width = "features", found.weight.shape[1]
+    return Head(kind="gemm", input=name), found.weight, found.bias, width
+
+
+def _save(graph: onnx.ModelProto, path: Path) -> None:
+    size = sum(len(t.raw_data) for t in graph.graph.initializer)
+    if size <= LARGEST:
+        path.write_bytes(graph.SerializeToString())
+        return
+    onnx.save_model(graph, str(path), save_as_external_data=True, location=f"{path.name}.data", size_threshold=1024)
+
+
+def _verified(
+    draft: Path,
+    path: Path,
+    card: ModelCard,
+    reference: Reference,
+    preprocessing: Preprocessing,
+    real: NDArray[Any] | None,
+    tolerance: Tolerance | None,
+) -> ModelCard:
+    """Compares the draft with torch and writes the result into its card."""
+    from calibrant.export.edit import restamp
+
+    generator = torch.Generator().manual_seed(0)
+    images = {"random": reference.body.example(preprocessing, 16, generator).numpy()}
+    if real is not None:
+        images["real"] = real
+    report = compare(draft, reference, images, tolerance=tolerance)
+    if not report.passed:
+        kept = path.with_name(f"{path.stem}.failed{path.suffix}")
+        draft.replace(kept)
+        raise CheckFailed(failure(report), where=kept, fix="the file is kept for a look; do not deploy it")
+    return restamp(draft, replace(card, verify=report.to_dict()))
+
+
+def failure(report: Report) -> str:
+    worst = report.worst
+    return (
+        f"onnxruntime and torch differ by {worst.probabilities:.2g} in probabilities (allowed "
+        f"{report.tolerance.probabilities:.0e}) and {worst.logits:.2g} of the spread in logits, on {worst.images} "
+        f"images in batches of {worst.batch} at optimisation level {worst.level}"
+    )
+
+
+def _versions() -> dict[str, str]:
+    import onnxruntime
+    import timm
+
+    return {
+        "calibrant": __version__, "torch": torch.__version__, "onnx": onnx.__version__, "timm": timm.__version__,
+        "onnxruntime": onnxruntime.__version__,
+    }  # fmt: skip
+
+
+def _folder(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.parent

@@ -1,0 +1,66 @@
+"""Verification on demand: the whole comparison with the run that a deployed file came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from calibrant.errors import DataError, FormatError
+from calibrant.export.parity import EVERY_LEVEL, compare
+from calibrant.export.run import data_folder, real_images, reference_of
+from calibrant.export.to_onnx import failure
+from calibrant.export.wrapper import Body
+from calibrant.onnx_file import OnnxFile
+from calibrant.progress import table
+from calibrant.train.run import load_run
+
+
+def verify_file(path: Path, run: Path | None, images: Path | None) -> tuple[dict[str, Any], list[str]]:
+    """The report as JSON and as lines of text. The file's own hashes are checked first."""
+    file = OnnxFile.open(path)
+    card = file.card()
+    damaged = [k for k, v in file.hashes().items() if card.hashes.get(k) not in (None, v)]
+    if damaged:
+        raise FormatError(
+            f"its {' and '.join(damaged)} do not match the hash recorded at export: the file was changed since",
+            where=path, fix="export again",
+        )  # fmt: skip
+    trained = load_run(_find_run(path, run, str(card.source.get("run", ""))))
+    if card.source.get("checkpoint_sha256") not in (None, trained.sha256):
+        raise DataError(
+            "is not the checkpoint that the file was exported from (another sha256)",
+            where=trained.run, fix="give the right one with --run, or export again",
+        )  # fmt: skip
+    reference = reference_of(trained, card)
+    kind = "uint8" if card.input.dtype == "uint8" else "float32"
+    body = Body(torch.nn.Identity(), card.preprocessing, "uint8" if kind == "uint8" else "float32")
+    sets = {"random": body.example(card.preprocessing, 16, torch.Generator().manual_seed(1)).numpy()}
+    folder = images or data_folder(trained)
+    if folder is not None:
+        sets["real"] = real_images(folder, card.preprocessing, input=kind)
+    report = compare(path, reference, sets, levels=EVERY_LEVEL)
+    block = report.to_dict()
+    block["failure"] = None if report.passed else failure(report)
+    rows = [
+        (c.images, c.batch, c.level, c.threads, f"{c.probabilities:.1e}", f"{c.logits:.1e}",
+         "equal" if c.top1_equal else "DIFFER", "ok" if c.passed else "FAILED")
+        for c in report.checks
+    ]  # fmt: skip
+    headers = ["images", "batch", "level", "threads", "probabilities", "logits/spread", "top-1", ""]
+    lines = [table(headers, rows, left=1)]
+    if report.blind:
+        lines.append("The logits hardly depend on the image: this comparison shows little.")
+    lines.append(f"{path}: {'agrees with torch' if report.passed else 'DOES NOT agree with torch'}")
+    return block, lines
+
+
+def _find_run(path: Path, given: Path | None, name: str) -> Path:
+    """The run given, or a folder of the recorded name beside the file or in ./runs."""
+    if given is not None:
+        return given
+    for folder in (path.parent / name, path.parent, Path("runs") / name, Path(name)):
+        if name and (folder / "model.safetensors").is_file():
+            return folder
+    raise DataError(f'the run "{name}" that it came from is not beside it', where=path, fix="give --run FOLDER")

@@ -1,0 +1,83 @@
+"""A small network, exported once, from which the tests build what they need in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from calibrant.export import export_onnx
+from calibrant.model_card import ModelCard
+from calibrant.preprocessing import Preprocessing
+
+CLASSES = ("ash", "birch", "cedar", "elm", "fir")
+PREPROCESSING = Preprocessing((16, 16), 16)
+PRIOR = (0.5, 0.2, 0.15, 0.1, 0.05)
+
+
+class TinyNet(nn.Module):
+    """Two convolutions, pooling and a linear head whose logits have a spread of about 3."""
+
+    def __init__(self, classes: int = len(CLASSES), *, bias: bool = True) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.body = nn.Conv2d(8, 16, 3, stride=2, padding=1)
+        self.head = nn.Linear(16, classes, bias=bias)
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.body(self.stem(x).relu()).relu().mean((2, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x))
+
+
+def pixels(rows: int, seed: int = 0, size: tuple[int, int] = (16, 16)) -> NDArray[np.uint8]:
+    """Images that differ by more than noise: each has its own brightness per channel."""
+    rng = np.random.default_rng(seed)
+    base = rng.integers(0, 256, (rows, 1, 1, 3))
+    return np.clip(base + rng.integers(-40, 41, (rows, *size, 3)), 0, 255).astype(np.uint8)
+
+
+def spread(network: nn.Module, *, std: float = 3.0, size: tuple[int, int] = (16, 16)) -> nn.Module:
+    """Scales the last linear layer so that logits vary over images by `std`: untrained ones hardly do."""
+    network.eval()
+    heads = [m for m in network.modules() if isinstance(m, nn.Linear)]
+    x = torch.from_numpy(PREPROCESSING.normalise(pixels(16, size=size)))
+    with torch.no_grad():
+        z = network(x)
+        heads[-1].weight *= std / z.std(0).mean()
+    return network
+
+
+@pytest.fixture(scope="session")
+def tiny() -> nn.Module:
+    torch.manual_seed(0)
+    return spread(TinyNet())
+
+
+@pytest.fixture(scope="session")
+def deployed(tiny: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny network as a deployed file: training prior known, nothing folded, features put out. Do not change it."""
+    path = tmp_path_factory.mktemp("deployed") / "tiny.onnx"
+    export_onnx(
+        tiny, path, class_names=CLASSES, preprocessing=PREPROCESSING, train_prior=PRIOR,
+        outputs=("probabilities", "logits", "features"),
+    )  # fmt: skip
+    return path
+
+
+@pytest.fixture
+def exported(tiny: nn.Module, tmp_path: Path) -> Callable[..., tuple[Path, ModelCard]]:
+    """Exports the tiny network with the options given."""
+
+    def make(network: nn.Module | None = None, **options: object) -> tuple[Path, ModelCard]:
+        path = tmp_path / "model.onnx"
+        settings = {"class_names": CLASSES, "preprocessing": PREPROCESSING, "train_prior": PRIOR, **options}
+        return path, export_onnx(network or tiny, path, **settings)  # type: ignore[arg-type]
+
+    return make
