@@ -108,7 +108,9 @@ def open_image(source: str | Path | bytes, *, max_pixels: int = MAX_PIXELS) -> I
         raise
     except FileNotFoundError:
         raise DataError("no such file", where=name) from None
-    except (UnidentifiedImageError, Image.DecompressionBombError):
+    except Image.DecompressionBombError:
+        raise DataError(f"has more pixels than {max_pixels:,}", where=name) from None
+    except UnidentifiedImageError:
         raise DataError("not a JPEG, PNG, WebP, BMP or TIFF image", where=name) from None
     except Exception as error:  # Pillow's decoders raise anything from OSError to struct.error on damaged bytes
         raise DataError(f"image cannot be decoded ({type(error).__name__}: {error})", where=name) from None

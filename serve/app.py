@@ -301,7 +301,7 @@ class Application:
             self._decoding -= 1
             try:
                 feed = finished.result()
-                infer = protocol.InferRequest({card.input.name: feed}, len(feed), [], None, asked.knobs)
+                infer = protocol.InferRequest(model.classifier.feeds(feed), len(feed), [], None, asked.knobs)
                 self._submit(model, request, infer, done)
             except Exception as error:
                 self._fail(model, request, respond, error)

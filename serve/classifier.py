@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.errors import FormatError
 from calibrant.model_card import ModelCard
@@ -92,5 +93,15 @@ class Classifier:
         rows = len(pixels)
         if not self.session.batched and rows < step:
             pixels = np.concatenate([pixels, np.repeat(pixels[-1:], step - rows, axis=0)])
-        outputs = self.session.run({self.card.input.name: images_.model_input(self.card, pixels)})
+        outputs = self.session.run(self.feeds(images_.model_input(self.card, pixels)))
         return {name: array[:rows] for name, array in outputs.items()}
+
+    def feeds(self, images: NDArray[Any]) -> Arrays:
+        """The images, and for a file that asks for its knobs as inputs (`--knobs required`) the values of its card."""
+        feeds: Arrays = {self.card.input.name: images}
+        redo, rows = self.redo, len(images)
+        values = {"temperature": [redo.fitted], "adjust_strength": [1.0], "log_prior_ratio": redo.term}
+        for name in self.session.required:
+            if name in values and name not in feeds:
+                feeds[name] = np.tile(np.asarray(values[name], np.float32), (rows, 1))
+        return feeds

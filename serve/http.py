@@ -213,6 +213,9 @@ class Connection(asyncio.BufferedProtocol):
             if end >= 0:
                 break
             self._scanned = self._filled
+            if not 65 <= self._head[0] <= 90 and self._head[0] not in b"\r\n":  # TLS, say: no end to wait for
+                self._refuse(Refusal(400, "not an HTTP request", close=True))
+                return
             if self._filled >= self.limits.max_header:
                 self._refuse(
                     Refusal(431, f"the request's head is longer than {self.limits.max_header} bytes", close=True)

@@ -1,33 +1,30 @@
 """What a caller may turn per request, computed on the logits that the graph returns.
 
-The deployed file answers, with u the calibrated logits and r = log(pi_train / pi_target),
+The deployed file answers, with z the network's logits over its class temperatures and r = log(pi_train / pi_target),
 
-    logits = u - applied * r                u = A z + c   (z: the network's logits over its class temperatures)
+    logits = u - (a r - s r_0)        u = A z + c
 
-so u = logits + applied * r is exact for every calibrator, and with it every other prior and strength. Another
-`temperature` takes the calibrator's place, u = z / T; that needs z back and is exact where A is diagonal (temperature,
-class-wise temperature, vector scaling); for the others it is refused.
+a is the total strength of the prior correction and s what training absorbed of it, against the uniform prior
+(r_0 = log(pi_train / uniform)). So u = logits + (a r - s r_0) is exact for every calibrator, and with it every other
+strength, prior and temperature. `temperature` means what it means in a file with runtime knobs: where the calibrator
+is a temperature, it takes its place; after any other calibrator it divides u, and is 1 unless given.
 
-`adjust_strength` is the total strength a, as in `calibrant export --adjust`: what training already absorbed (against
-the uniform prior) counts. With a target prior and a loss that absorbed a share s the logits become
-
-    u + s * log(pi_train / uniform) - a * log(pi_train / pi_target)
-
-which is log p under the target prior for a = 1 whatever s was. Everything here is float64 and rounded once.
+z itself, for the energy and for predictions files, comes back only where A is diagonal.
+Everything here is float64 and rounded once.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import ConfigError, DataError
-from calibrant.model_card import ModelCard
+from calibrant.model_card import ModelCard, Prior
 
 Array = NDArray[np.float64]
 
@@ -87,29 +84,22 @@ class Knobs:
 class Redo:
     """Undoes and redoes the probability formula of one deployed file."""
 
-    classes: int
-    log_train: Array | None  # log of the training prior
-    term: Array  # applied * r, what the graph subtracted
+    prior: Prior
+    term: Array  # (C,) a r - s r_0, what the graph subtracted
+    fitted: float  # the calibrator's temperature, 1 where it is another map or none
     scale: Array | None  # z = (u - shift) / scale; None where the calibrator is not diagonal
     shift: Array
     calibrator: str
-    absorbed: float
-    total: float
-    card_target: Array | None  # log of the target prior in the file, None is uniform
 
     @classmethod
     def of(cls, card: ModelCard) -> Redo:
-        classes, prior = len(card.classes), card.prior
-        log_train = None if prior.train is None else _log(prior.train)
-        log_target = None if prior.target is None else _log(prior.target)
-        term = np.zeros(classes)
-        if prior.applied and log_train is not None:
-            term = prior.applied * (log_train - (-np.log(classes) if log_target is None else log_target))
+        classes, term = len(card.classes), card.prior.shift()
         diagonal = _diagonal(card.calibrator, classes)
+        method = str((card.calibrator or {}).get("method", "none"))
         return cls(
-            classes, log_train, term,
-            None if diagonal is None else diagonal[0], np.zeros(classes) if diagonal is None else diagonal[1],
-            str((card.calibrator or {}).get("method", "none")), prior.absorbed, prior.total, log_target,
+            card.prior, np.zeros(classes) if term is None else term,
+            1 / float(diagonal[0][0]) if method == "temperature" and diagonal is not None else 1.0,
+            None if diagonal is None else diagonal[0], np.zeros(classes) if diagonal is None else diagonal[1], method,
         )  # fmt: skip
 
     def calibrated(self, logits: NDArray[np.floating[Any]]) -> Array:
@@ -122,48 +112,36 @@ class Redo:
 
     def logits(self, logits: NDArray[np.floating[Any]], knobs: Knobs) -> Array:
         """The logits that the file would have returned with these knobs."""
-        if knobs.temperature is None:
-            u = self.calibrated(logits)
-        else:
-            z = self.raw(logits)
-            if z is None:
-                raise ConfigError(
-                    f"this file's calibrator ({self.calibrator}) mixes or bends the logits and cannot be undone",
-                    where="temperature", fix="leave it out, or serve a file exported with temperature scaling",
-                )  # fmt: skip
-            u = z / knobs.temperature
+        u = self.calibrated(logits)
+        if knobs.temperature is not None:
+            u = u * (self.fitted / knobs.temperature)
         if knobs.adjust_strength is None and knobs.target_prior is None:
             return u - self.term
         return u - self._new_term(knobs)
 
     def _new_term(self, knobs: Knobs) -> Array:
-        if self.log_train is None:
+        if self.prior.train is None:
             raise ConfigError(
                 "the file does not know its training prior, so it cannot be adjusted to another",
                 where="adjust_strength" if knobs.adjust_strength is not None else "target_prior",
                 fix="export it with the class counts of the training set",
             )
-        uniform = np.full(self.classes, -np.log(self.classes))
-        target = uniform if self.card_target is None else self.card_target
-        strength = self.total
+        target, strength = self.prior.target, self.prior.total
         if knobs.target_prior is not None:
-            target = self._target(knobs.target_prior, uniform)
+            target = self._target(knobs.target_prior)
             # A prior is named in order to be used: full Bayes unless a strength is given or stored.
-            strength = self.total or 1.0
+            strength = strength or 1.0
         if knobs.adjust_strength is not None:
             strength = knobs.adjust_strength
-        term: Array = strength * (self.log_train - target) - self.absorbed * (self.log_train - uniform)
-        return term
+        term = replace(self.prior, target=target, applied=strength - self.prior.absorbed).shift()
+        return np.zeros_like(self.term) if term is None else term
 
-    def _target(self, prior: tuple[float, ...] | str, uniform: Array) -> Array:
+    def _target(self, prior: tuple[float, ...] | str) -> tuple[float, ...] | None:
         if isinstance(prior, str):
-            found = {_UNIFORM: uniform, _TRAIN: self.log_train}.get(prior)
-            if found is None:
-                raise ConfigError(f'"{prior}" is neither "uniform" nor "train"', where="target_prior")
-            return found
-        if len(prior) != self.classes:
-            raise DataError(f"has {len(prior)} values for {self.classes} classes", where="target_prior")
-        return _log(prior)
+            return self.prior.train if prior == _TRAIN else None
+        if len(prior) != len(self.term):
+            raise DataError(f"has {len(prior)} values for {len(self.term)} classes", where="target_prior")
+        return prior
 
 
 def softmax(logits: NDArray[np.floating[Any]]) -> Array:
@@ -171,14 +149,6 @@ def softmax(logits: NDArray[np.floating[Any]]) -> Array:
     exponentials = np.exp(shifted)
     normalised: Array = exponentials / exponentials.sum(axis=-1, keepdims=True)
     return normalised
-
-
-def _log(prior: tuple[float, ...]) -> Array:
-    shares = np.asarray(prior, np.float64)
-    if not np.all(np.isfinite(shares)) or shares.min() <= 0:
-        raise DataError("every class needs a share above 0 (a class that never occurs has no odds)", where="prior")
-    logged: Array = np.log(shares / shares.sum())
-    return logged
 
 
 def _diagonal(calibrator: Mapping[str, Any] | None, classes: int) -> tuple[Array, Array] | None:
@@ -230,8 +200,8 @@ def _prior(value: Any) -> tuple[float, ...] | str:
     if not isinstance(value, list | tuple | np.ndarray):
         raise ConfigError(f"must be a list with one share a class, got {_shown(value)}", where="target_prior")
     shares = tuple(_number("target_prior", v if not isinstance(v, np.generic) else v.item()) for v in value)
-    if not shares or min(shares) <= 0:
-        raise ConfigError("every class needs a share above 0", where="target_prior")
+    if not shares or min(shares) < 0 or sum(shares) <= 0:
+        raise ConfigError("shares of classes must not be negative, nor all 0", where="target_prior")
     return shares
 
 

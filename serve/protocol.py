@@ -254,6 +254,7 @@ def _cast(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
 
 def _finite(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
     if array.dtype.kind == "f":
+        array = array.reshape(-1)
         # A sum is infinite or NaN if an element is, and needs no array of flags; the slow look is for the rare case.
         with np.errstate(over="ignore", invalid="ignore"):
             total = np.add.reduce(array, dtype=np.float32 if array.itemsize < 8 else None)

@@ -97,7 +97,8 @@ class Session:
                 shape[1:] = [height, width, 3] if self.card.input.layout == "NHWC" else [3, height, width]
             if -1 in shape or spec.datatype == "BYTES":
                 return None
-            feeds[name] = np.full(shape, 127 if spec.datatype == "UINT8" else 0, NUMPY[spec.datatype])
+            value = {"UINT8": 127}.get(spec.datatype, 1 if name == "temperature" else 0)
+            feeds[name] = np.full(shape, value, NUMPY[spec.datatype])
         return feeds
 
     def warm_up(self, *, max_rows: int = 64, budget: float = 0.8, overhead: float = 6e-5) -> int:

@@ -9,13 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant.errors import ConfigError, DataError
-from calibrant.model_card import Prior
+from calibrant.model_card import ModelCard, Prior
+from calibrant.preprocessing import Preprocessing
 from calibrant.serve.knobs import Knobs, Redo, softmax
-
-
-def _graph_logits(z: Any, scale: Any, shift: Any, term: Any) -> Any:
-    """What a deployed file returns for the network's logits z, in its own float32."""
-    return (scale * z + shift - term).astype(np.float32)
 
 
 def test_two_classes_by_hand(tiny: ModuleType) -> None:
@@ -33,22 +29,30 @@ def test_two_classes_by_hand(tiny: ModuleType) -> None:
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_undoing_and_redoing_gives_the_file_that_would_have_been_exported(seed: int) -> None:
-    """From a file with (A diagonal, T, a, prior) to any other temperature, strength and prior, to float32's error."""
+    """From a file with (T, a, s, prior) to any other temperature, strength and prior, to float32's error."""
     rng = np.random.default_rng(seed)
     classes = int(rng.integers(2, 12))
     z = rng.normal(0, 4, (5, classes))
     train, target, other = (rng.dirichlet(np.full(classes, 2.0)) + 1e-3 for _ in range(3))
-    scale, shift, applied = rng.uniform(0.3, 3, classes), rng.normal(size=classes), float(rng.uniform(0, 2))
-    t, a = float(rng.uniform(0.2, 5)), float(rng.uniform(-1, 2))
     train, target, other = (p / p.sum() for p in (train, target, other))
-    redo = Redo(classes, np.log(train), applied * np.log(train / target), scale, shift, "vector", 0.0, applied,
-                np.log(target))  # fmt: skip
-    logits = _graph_logits(z, scale, shift, applied * np.log(train / target))
+    fitted, t = rng.uniform(0.2, 5, 2)
+    total, absorbed, a = rng.uniform(-1, 2, 3)
+    taken = absorbed * np.log(train * classes)
+    file_term = total * np.log(train / target) - taken
+    block = ModelCard(
+        tuple(map(str, range(classes))), Preprocessing((8, 8), 8),
+        calibrator={"method": "temperature", "parameters": {"temperature": fitted}},
+        prior=Prior(tuple(train), tuple(target), float(absorbed), float(total - absorbed)),
+    )  # fmt: skip
+    redo, logits = Redo.of(block), (z / fitted - file_term).astype(np.float32)
     p = softmax(redo.logits(logits, Knobs(temperature=t, adjust_strength=a, target_prior=tuple(other))))
-    wanted = softmax(z / t - a * np.log(train / other))
-    np.testing.assert_allclose(p, wanted, atol=5e-6)
-    same = softmax(redo.logits(logits, Knobs(adjust_strength=applied)))
+    wanted = softmax(z / t - (a * np.log(train / other) - taken))
+    np.testing.assert_allclose(p, wanted, atol=1e-5)
+    same = softmax(redo.logits(logits, Knobs(adjust_strength=float(total), temperature=fitted)))
     np.testing.assert_allclose(same, softmax(logits), atol=1e-6)
+    raw = redo.raw(logits)
+    assert raw is not None
+    np.testing.assert_allclose(raw, z, atol=1e-4)
 
 
 def test_what_training_absorbed_counts_towards_the_total(tiny: ModuleType) -> None:
@@ -69,10 +73,11 @@ def test_another_prior_is_exact_for_a_calibrator_that_cannot_be_undone(tiny: Mod
     np.testing.assert_allclose(p, q, atol=1e-12)
 
 
-def test_a_temperature_is_refused_where_the_calibrator_cannot_be_undone(tiny: ModuleType) -> None:
-    redo = Redo.of(tiny.card(calibrator={"method": "matrix"}))
-    with pytest.raises(ConfigError, match="matrix.*cannot be undone"):
-        redo.logits(np.zeros((1, 4)), Knobs(temperature=1.0))
+def test_after_another_calibrator_the_temperature_divides_what_it_made(tiny: ModuleType) -> None:
+    redo = Redo.of(tiny.card(calibrator={"method": "matrix", "parameters": {}}, prior=Prior()))
+    u = np.array([[1.0, 2.0, 3.0, 4.0]])
+    np.testing.assert_allclose(redo.logits(u, Knobs(temperature=2.0)), u / 2)
+    assert redo.raw(u) is None
 
 
 def test_adjusting_is_refused_without_a_training_prior(tiny: ModuleType) -> None:
@@ -96,7 +101,8 @@ def test_adjusting_is_refused_without_a_training_prior(tiny: ModuleType) -> None
         ({"ood": "maybe"}, "true or false"),
         ({"target_prior": "0.5,x"}, "must be a number"),
         ({"target_prior": "[1,"}, "neither"),
-        ({"target_prior": [0.5, 0]}, "above 0"),
+        ({"target_prior": [0.5, -0.1]}, "negative"),
+        ({"target_prior": [0, 0]}, "all 0"),
         ({"target_prior": 3}, "must be a list"),
     ],
 )
