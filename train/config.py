@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from calibrant.config import build, with_overrides
 from calibrant.errors import ConfigError
+from calibrant.train.vit.config import TokenReduction
 
 Metric = Literal["accuracy", "balanced_accuracy", "nll", "ece", "adaptive_ece", "brier"]
 
@@ -35,6 +36,7 @@ class ModelConfig:
     pretrained: bool = False
     weights: Path | None = None
     image_size: int | None = None  # None: the pretrained configuration's
+    token_reduction: TokenReduction | None = None  # [model.token_reduction] method, keep_rate ...: vision transformers
     options: dict[str, Any] = field(default_factory=dict)
 
 

@@ -126,6 +126,9 @@ def _fit(
         config.loss.name, num_classes=len(splits.class_names), feature_dim=network.feature_dim,
         class_counts=counts.tolist(), **config.loss.options,
     )  # fmt: skip
+    _refuse_auxiliary(loss, config.loss.name)
+    if loss.needs_cosines:
+        network.use_cosine_head()
     if ranks.first and not going_on:
         _claim(run, overwrite=overwrite)
     barrier()
@@ -167,7 +170,10 @@ def build_network(config: TrainConfig, num_classes: int) -> tuple[FeatureModel, 
     """The network and the evaluation transform that its pretrained configuration asks for."""
     m = config.model
     size = None if m.image_size is None else (m.image_size, m.image_size)
-    network = build_model(m.name, num_classes, pretrained=m.pretrained, weights=m.weights, input_size=size, **m.options)
+    network = build_model(
+        m.name, num_classes, pretrained=m.pretrained, weights=m.weights, input_size=size,
+        token_reduction=m.token_reduction, **m.options,
+    )  # fmt: skip
     return network, resolve_preprocessing(network)
 
 
@@ -232,6 +238,14 @@ def _refuse_absent(counts: np.ndarray[Any, np.dtype[np.int64]], names: tuple[str
         raise DataError(f'class "{absent[0]}" has no training image that can be read')
 
 
+def _refuse_auxiliary(loss: Loss, name: str) -> None:
+    if not loss.trains_classifier:
+        raise ConfigError(
+            f"{name} is an auxiliary term and trains no classifier", where="loss.name",
+            fix="use it in Combined from Python, beside a loss on logits",
+        )  # fmt: skip
+
+
 def _parts(
     config: TrainConfig, network: FeatureModel, loss: Loss, preprocessing: Preprocessing, images: ImageSet,
     store: PixelStore, val: EvalSource, device: torch.device, ranks: Ranks,
@@ -292,17 +306,40 @@ def _run_block(config: TrainConfig, splits: Splits, preprocessing: Preprocessing
 def _model_block(
     config: TrainConfig, splits: Splits, preprocessing: Preprocessing, counts: np.ndarray[Any, Any], loss: Loss
 ) -> dict[str, Any]:
-    taus = loss.class_temperatures()
-    norm = getattr(loss, "feature_norm", None)
+    taus, norm = inference_temperatures(loss), feature_norm(loss)
+    reduction = config.model.token_reduction
     return {
-        "model": {"name": config.model.name, "options": config.model.options},
+        "model": {
+            "name": config.model.name, "options": config.model.options, "cosine_head": loss.needs_cosines,
+            "token_reduction": None if reduction is None else to_table(reduction),
+        },
         "class_names": list(splits.class_names), "preprocessing": preprocessing.to_dict(),
-        "class_temperatures": None if taus is None else [float(t) for t in taus.detach().float().cpu()],
+        "class_temperatures": taus,
         "gauge": str(getattr(loss, "gauge", "none")),
         "train_prior": (counts / counts.sum()).tolist(), "absorbed": float(loss.absorbed_prior_strength),
-        "feature_norm": None if norm is None else [float(norm[0]), float(norm[1])],
+        "feature_norm": norm,
         "loss": {"name": config.loss.name, "options": config.loss.options},
     }  # fmt: skip
+
+
+def inference_temperatures(loss: Loss) -> list[float] | None:
+    """What divides the logits at inference: VACE's tau, or one over the scale of a loss on cosines."""
+    taus = loss.class_temperatures()
+    if taus is None:
+        ones = torch.ones(1, loss.num_classes, device=next(iter(loss.buffers()), torch.zeros(0)).device)
+        scale = loss.adjust_logits(ones)[0]
+        if bool((scale == 1).all()):
+            return None
+        taus = 1 / scale
+    return [float(t) for t in taus.detach().float().cpu()]
+
+
+def feature_norm(loss: Loss) -> list[float] | None:
+    """Running mean and deviation of the features' L1 norm, where the loss keeps them (FeDLaS)."""
+    index = getattr(loss, "nci", None)
+    if index is None or getattr(loss, "indicator", "l1") != "l1":
+        return None
+    return [float(index.batch_mean), float(index.batch_std)]
 
 
 def _fingerprint(images: ImageSet, ranks: Ranks) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from calibrant.errors import DataError, ModelError
@@ -163,6 +163,8 @@ class Trainer:
             with self._autocast():
                 logits, features = self._model(x)
                 value = parts.loss(logits, labels, features, indices)
+                extra = self._auxiliary()
+                value = value if extra is None else value + extra
             number = float(value.detach())
             if not math.isfinite(number):
                 raise self._not_finite(number)
@@ -216,10 +218,11 @@ class Trainer:
         train_loss = at.loss_sum / max(1, at.loss_rows)
         at.epoch, at.step, at.loss_sum, at.loss_rows = at.epoch + 1, 0, 0.0, 0
         seconds = time.monotonic() - started
+        diagnostics = parts.loss.diagnostics()  # on every rank: the call starts its counters anew
         if self.history is not None:
             line = {
                 "epoch": at.epoch, "update": at.update, "lr": parts.optimizer.param_groups[0]["lr"],
-                "train": {"loss": train_loss}, "val": val, "loss": parts.loss.diagnostics(),
+                "train": {"loss": train_loss}, "val": val, "loss": diagnostics,
                 "best": best, "seconds": round(seconds, 3),
             }  # fmt: skip
             self.history.append(line)
@@ -336,6 +339,11 @@ class Trainer:
         if self._dtype is None:
             return nullcontext()
         return torch.autocast(self.parts.device.type, dtype=self._dtype)
+
+    def _auxiliary(self) -> Tensor | None:
+        """What the network itself adds to the loss: a token reduction that learns which tokens to drop."""
+        own = getattr(self.parts.network.network, "auxiliary_loss", None)
+        return None if own is None else own()
 
     def _ddp(self) -> Any:
         return getattr(self._model, "_orig_mod", self._model)

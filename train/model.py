@@ -8,16 +8,20 @@ and the fold of temperatures into the head are both wrong if features and logits
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from calibrant.errors import ModelError, did_you_mean
+
+if TYPE_CHECKING:
+    from calibrant.train.vit import TokenReduction
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +112,22 @@ class FeatureModel(nn.Module):
         """
         return self._layers(self.network)
 
+    def use_cosine_head(self) -> None:
+        """Replace the linear classifier by one that gives cos(f, W_k), in [-1, 1]."""
+        from calibrant.train.losses.cosine import CosineHead
+
+        layers = self.classifier_layers()
+        if self.recipe not in ("plain", "pooling head") or not isinstance(layers[0], nn.Linear):
+            raise ModelError(
+                f"{type(self.network).__name__} has a {self.recipe} classifier, which cannot become a cosine one",
+                fix="choose another loss or a model with one linear classifier",
+            )
+        head = CosineHead(layers[0].in_features, layers[0].out_features).to(layers[0].weight)
+        for parent in self.network.modules():
+            for name, child in parent.named_children():
+                if child is layers[0]:
+                    setattr(parent, name, head)
+
 
 def build_model(
     name: str,
@@ -116,11 +136,14 @@ def build_model(
     pretrained: bool = False,
     weights: str | Path | None = None,
     input_size: tuple[int, int] | None = None,
+    token_reduction: TokenReduction | None = None,
+    cosine_head: bool = False,
     **options: Any,
 ) -> FeatureModel:
     """The timm model `name` with a new head for `num_classes`, proven to give features.
 
-    `weights`: a local checkpoint whose head may have another number of classes. `options` go to timm's constructor.
+    `weights`: a local checkpoint whose head may have another number of classes. `cosine_head`: logits are cosines, for
+    losses on angles. `options` go to timm's constructor.
     """
     import timm
 
@@ -140,7 +163,15 @@ def build_model(
     except RuntimeError as error:
         first = str(error).strip().splitlines()[0]
         raise ModelError(f"{name} cannot be built: {first}", where=weights or "model") from None
-    return FeatureModel(network, input_size=input_size)
+    if token_reduction is not None:
+        from calibrant.train.vit import reduce_tokens
+
+        reduction = {f.name: getattr(token_reduction, f.name) for f in dataclasses.fields(token_reduction)}
+        network = reduce_tokens(network, **reduction)
+    model = FeatureModel(network, input_size=input_size)
+    if cosine_head:
+        model.use_cosine_head()
+    return model
 
 
 def _create(name: str, input_size: tuple[int, int] | None, **options: Any) -> nn.Module:

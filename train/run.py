@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.atomic import replacing
+from calibrant.config import build
 from calibrant.errors import FormatError
 from calibrant.predictions import Source
 from calibrant.preprocessing import Preprocessing
 from calibrant.train.model import FeatureModel, build_model
+from calibrant.train.vit.config import TokenReduction
 
 FORMAT_VERSION = 1
 MODEL_FILE, CONFIG_FILE, CHECKPOINT_FILE = "model.safetensors", "config.json", "checkpoint.safetensors"
@@ -108,7 +110,12 @@ def load_run(path: str | Path) -> TrainedModel:
 
 def rebuild(model: Mapping[str, Any], num_classes: int, preprocessing: Preprocessing) -> FeatureModel:
     """The network of a model block, with weights still to be loaded."""
-    return build_model(str(model["name"]), num_classes, input_size=preprocessing.size, **model["options"])
+    reduction = model["token_reduction"]
+    return build_model(
+        str(model["name"]), num_classes, input_size=preprocessing.size, cosine_head=bool(model["cosine_head"]),
+        token_reduction=None if reduction is None else build(TokenReduction, reduction, where="token_reduction"),
+        **model["options"],
+    )  # fmt: skip
 
 
 def load_weights(network: FeatureModel, file: Path) -> None:

@@ -18,6 +18,7 @@ from calibrant.train.checkpoint import load_checkpoint, save_checkpoint
 from calibrant.train.config import train_config
 from calibrant.train.engine import resumed_config
 from calibrant.train.loop import Epoch
+from calibrant.train.losses import LOSSES, create_loss
 from calibrant.train.run import CHECKPOINT_FILE, MODEL_FILE
 
 Small = Callable[..., TrainConfig]
@@ -213,3 +214,60 @@ def test_settings_are_checked_by_name() -> None:
     config = train_config({"loss": {"name": "ls", "alpha": 0.1}}, ["schedule.epochs=7"])
     assert config.loss.options == {"alpha": 0.1}
     assert config.schedule.epochs == 7
+
+
+LOGIT_LOSSES = [name for name, cls in LOSSES.items() if cls.trains_classifier]
+
+
+@pytest.mark.parametrize("name", LOGIT_LOSSES)
+def test_every_loss_trains_and_its_predictions_are_what_it_says(small: Small, name: str) -> None:
+    """The logits in the predictions file are loss.adjust_logits of the network's, with the loss's saved state."""
+    run = fit(small(f"loss.name={name}", "schedule.epochs=2", "engine.select=nll"))
+    model = load_run(run)
+    saved = load_checkpoint(run / CHECKPOINT_FILE)
+    if saved["position"]["best_epoch"] == 2:  # then the checkpoint's loss is that of the kept model
+        loss = create_loss(name, num_classes=3, feature_dim=model.network.feature_dim, class_counts=[14, 10, 7])
+        loss.load_state_dict(saved["loss"])
+        z = torch.randn(5, 3)
+        torch.testing.assert_close(model.adjust(z), loss.eval().adjust_logits(z).float(), rtol=1e-5, atol=1e-5)
+    with torch.no_grad():
+        logits, _ = model.network(torch.zeros(1, 3, 32, 32))
+    assert bool(torch.isfinite(logits).all())
+    assert (float(logits.abs().max()) <= 1.0001) == (name in ("ldam", "arcface")) or name not in ("ldam", "arcface")
+    if name.startswith("fedlas"):
+        assert model.feature_norm is not None
+        line = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+        assert 0 <= line["loss"]["flip_rate"] <= 1
+    expected = {"balanced-softmax": 1.0, "logit-adjusted": 1.0}.get(name)
+    if expected is not None:
+        assert model.absorbed == expected
+
+
+def test_a_reduced_transformer_trains_and_loads_again(small: Small) -> None:
+    run = fit(
+        small(
+            "model.name=vit_tiny_patch16_224", "schedule.epochs=1", "engine.ema_decay=0.5",
+            model={
+                "image_size": 64,
+                "token_reduction": {"method": "dynamicvit", "keep_rate": 0.7, "cla": True, "cache_tokens": 1,
+                                    "locations": [1, 2]},
+                "options": {"depth": 4, "embed_dim": 48, "num_heads": 3},
+            },
+        )
+    )  # fmt: skip
+    model = load_run(run)
+    own = read_predictions(run / "predictions" / "val.parquet")
+    assert type(model.network.network).__name__ == "ReducedViT"
+    assert len(own) == 15
+
+
+def test_bfloat16_training_keeps_float32_weights_and_predictions(small: Small) -> None:
+    run = fit(small("engine.amp=bf16", "loss.name=fedlas-ls", "schedule.epochs=1"))
+    assert {t.dtype for t in load_file(run / MODEL_FILE).values() if t.is_floating_point()} == {torch.float32}
+    with pytest.raises(ConfigError, match="fp16 needs a CUDA device"):
+        fit(small("engine.amp=fp16"), overwrite=True)
+
+
+def test_an_auxiliary_loss_alone_is_refused(small: Small) -> None:
+    with pytest.raises(ConfigError, match="center is an auxiliary term"):
+        fit(small("loss.name=center"))
