@@ -13,25 +13,71 @@ from torch import Tensor
 
 from calibrant.errors import ConfigError, did_you_mean
 from calibrant.train.losses.acls import ACLS
+from calibrant.train.losses.adafocal import AdaFocal
+from calibrant.train.losses.arcface import ArcFace
+from calibrant.train.losses.balanced_softmax import BalancedSoftmax
 from calibrant.train.losses.base import BaseOptions, Loss, MixedTarget
+from calibrant.train.losses.center import Center
+from calibrant.train.losses.combined import Combined
+from calibrant.train.losses.cosine import CosineHead
+from calibrant.train.losses.cpc import CPC
+from calibrant.train.losses.crl import CRL
 from calibrant.train.losses.cross_entropy import CrossEntropy
+from calibrant.train.losses.dual_focal import DualFocal
+from calibrant.train.losses.ecp import ECP
+from calibrant.train.losses.fedlas import FeDLaSLS, FeDLaSMbLS
 from calibrant.train.losses.focal import FLSD53, Focal
 from calibrant.train.losses.label_smoothing import LabelSmoothing
+from calibrant.train.losses.ldam import LDAM
 from calibrant.train.losses.mbls import MbLS
+from calibrant.train.losses.mdca import MDCA
+from calibrant.train.losses.mmce import MMCE
+from calibrant.train.losses.prior import (
+    DoubleCorrectionWarning,
+    effective_number_weights,
+    log_prior,
+    post_hoc_logits,
+    total_correction,
+)
+from calibrant.train.losses.prototype import Prototype
+from calibrant.train.losses.supcon import BalancedContrastive, SupCon
 from calibrant.train.losses.vace import VACE
 
 __all__ = [
     "ACLS",
+    "CPC",
+    "CRL",
+    "ECP",
     "FLSD53",
+    "LDAM",
     "LOSSES",
+    "MDCA",
+    "MMCE",
     "VACE",
+    "AdaFocal",
+    "ArcFace",
+    "BalancedContrastive",
+    "BalancedSoftmax",
+    "Center",
+    "Combined",
+    "CosineHead",
     "CrossEntropy",
+    "DoubleCorrectionWarning",
+    "DualFocal",
+    "FeDLaSLS",
+    "FeDLaSMbLS",
     "Focal",
     "LabelSmoothing",
     "Loss",
     "MbLS",
     "MixedTarget",
+    "Prototype",
+    "SupCon",
     "create_loss",
+    "effective_number_weights",
+    "log_prior",
+    "post_hoc_logits",
+    "total_correction",
 ]
 
 LOSSES: dict[str, type[Loss]] = {
@@ -41,7 +87,25 @@ LOSSES: dict[str, type[Loss]] = {
     "acls": ACLS,
     "focal": Focal,
     "flsd53": FLSD53,
+    "dual-focal": DualFocal,
+    "adafocal": AdaFocal,
+    "ecp": ECP,
+    "mmce": MMCE,
+    "mdca": MDCA,
+    "cpc": CPC,
+    "crl": CRL,
+    "ldam": LDAM,
+    "balanced-softmax": BalancedSoftmax,
+    "logit-adjusted": BalancedSoftmax,
     "vace": VACE,
+    "fedlas-ls": FeDLaSLS,
+    "fedlas-mbls": FeDLaSMbLS,
+    "arcface": ArcFace,
+    # auxiliary terms on features, for Combined
+    "supcon": SupCon,
+    "balanced-contrastive": BalancedContrastive,
+    "center": Center,
+    "prototype": Prototype,
 }
 
 

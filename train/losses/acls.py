@@ -38,10 +38,10 @@ class ACLS(Loss):
 
     def rows(self, z: Tensor, target: Labels, features: Tensor | None, indices: Tensor | None) -> Tensor:
         ce = cross_entropy_rows(z.log_softmax(1), target)
-        top = z.detach().amax(1, keepdim=True)
-        is_top = z.detach() == top
-        height = z - z.amin(1, keepdim=True) if self.shift_invariant else z
-        peak = (height - self.margin).relu().square() * is_top
-        gap = (top - z - self.margin).relu().square() * ~is_top
+        top = z.amax(1)  # its gradient is shared evenly by tied entries, hence the factor `ties`
+        ties = (z == top.detach()[:, None]).sum(1)
+        height = top - z.amin(1) if self.shift_invariant else top
+        peak = ties * (height - self.margin).relu().square()
+        gap = ((top.detach() - self.margin)[:, None] - z).relu()  # 0 at the argmax, for margin >= 0
         others = max(self.num_classes - 1, 1)
-        return ce + self.alpha * (self.pos_lambda * peak.sum(1) + self.neg_lambda / others * gap.sum(1))
+        return ce + self.alpha * (self.pos_lambda * peak + self.neg_lambda / others * gap.square().sum(1))

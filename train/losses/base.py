@@ -172,6 +172,8 @@ class Loss(nn.Module):
         z = _rows_last(at_least_float32(logits))
         labels, keep = self._labels(target, z.dtype, shape)
         f = None if features is None else self._feature_rows(at_least_float32(features), shape)
+        if len(shape) > 1:
+            indices = None  # sample numbers belong to images, not to positions
         if keep is not None:
             z = z[keep]
             f = None if f is None else f[keep]
@@ -289,7 +291,10 @@ class Loss(nn.Module):
         """As nn.Module, but .half() and .bfloat16() leave state and parameters in float32: sums over steps need it."""
 
         def keep_precision(t: Tensor) -> Tensor:
-            moved = fn(t)
+            try:
+                moved = fn(t)
+            except TypeError:  # Apple's MPS has no float64
+                return fn(t.float())
             if t.is_floating_point() and moved.dtype in (torch.float16, torch.bfloat16):
                 return t.to(moved.device)
             return moved

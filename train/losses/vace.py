@@ -139,6 +139,13 @@ class VACE(Loss):
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         self.register_buffer("frozen_sbar", torch.zeros(()))  # 0: not frozen yet
 
+    def _feature_rows(self, features: Tensor, shape: tuple[int, ...]) -> Tensor:
+        if features.ndim == 2 and len(shape) > 1:
+            raise ValueError(
+                "vace with dense logits needs features per position, (B, D, *spatial): scatter is by label"
+            )
+        return super()._feature_rows(features, shape)
+
     def rows(self, z: Tensor, target: Labels, features: Tensor | None, indices: Tensor | None) -> Tensor:
         if self.training:
             self._update(z, target, features)

@@ -106,7 +106,7 @@ def test_temperatures_by_hand() -> None:
 
 @pytest.mark.parametrize("rows", [[1], [2], [1, 1, 2, 5]])
 def test_scatter_is_unbiased_even_at_one_row_per_class(rows: list[int]) -> None:
-    """True variance 2.3; 4000 classes see 25 updates each. A plain average of batch variances would give 0 at one row."""
+    """True variance 2.3; 4000 classes, 25 updates. A plain average of batch variances would give 0 at one row."""
     rng = torch.Generator().manual_seed(0)
     stats = ClassScatter(4000, 1, rho=0.1)
     for t in range(25):
@@ -215,7 +215,7 @@ def test_contradictory_options_are_refused() -> None:
 
 
 def test_bound_that_holds() -> None:
-    """|L_VACE - L_CE| <= 2 max|z| max|1 - 1/tau|. The claim L_VACE <= L_CE + max log tau does not hold: (10, 9), y = 0."""
+    """|L_VACE - L_CE| <= 2 max|z| max|1 - 1/tau|. L_VACE <= L_CE + max log tau does not hold: (10, 9), y = 0."""
     loss = VACE(2, 1)
     loss.class_temperatures = lambda: torch.tensor([2.0, 1.0])  # type: ignore[method-assign]
     z, y = torch.tensor([[10.0, 9.0]]), torch.tensor([0])
