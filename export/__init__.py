@@ -9,12 +9,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from calibrant.export.config import ExportConfig
     from calibrant.export.run import export_run
     from calibrant.export.to_onnx import export_onnx
 
-__all__ = ["export_onnx", "export_run"]
+__all__ = ["ExportConfig", "export_onnx", "export_run"]
 
-_HOMES = {"export_onnx": "calibrant.export.to_onnx", "export_run": "calibrant.export.run"}
+_HOMES = {
+    "ExportConfig": "calibrant.export.config",
+    "export_onnx": "calibrant.export.to_onnx",
+    "export_run": "calibrant.export.run",
+}
 
 
 def __getattr__(name: str) -> Any:

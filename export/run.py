@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -80,17 +81,23 @@ def data_folder(trained: TrainedModel) -> Path | None:
     """The folder that the run was trained on, if it is still there."""
     try:
         path = read_config(trained.run)["config"]["data"]["path"]
-        return Path(path) if path and Path(path).is_dir() else None
+        return Path(path) if path and Path(path).is_dir() and image_files(Path(path)) else None
     except Exception as error:  # a run without a data folder still exports; random images are compared
         log.debug("no data folder in the run (%s)", error)
         return None
+
+
+def image_files(folder: Path) -> list[Path]:
+    """All images under the folder, links followed."""
+    found = [Path(top) / name for top, _, names in os.walk(folder, followlinks=True) for name in names]
+    return sorted(f for f in found if f.suffix.lower() in IMAGE_SUFFIXES)
 
 
 def real_images(
     folder: Path, preprocessing: Preprocessing, *, input: str = "uint8", limit: int = REAL_IMAGES
 ) -> NDArray[Any]:
     """Up to `limit` images spread over the folder, as the graph takes them."""
-    files = sorted(f for f in folder.rglob("*") if f.suffix.lower() in IMAGE_SUFFIXES)
+    files = image_files(folder)
     if not files:
         raise DataError("holds no images", where=folder)
     chosen = [files[i] for i in np.unique(np.linspace(0, len(files) - 1, limit).astype(int))]
