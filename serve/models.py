@@ -60,7 +60,7 @@ class Model:
     def __post_init__(self) -> None:
         self.classifier = Classifier(self.session)
         self.graph_outputs = tuple(self.session.outputs)
-        self._standard = all(n in self.session.outputs for n in ("probabilities", "logits"))
+        self._standard = "logits" in self.session.outputs
 
     @classmethod
     def load(
@@ -99,12 +99,8 @@ class Model:
         names = [w.name for w in request.outputs if w.name in self.session.outputs]
         computed = any(w.name in self.target.derived for w in request.outputs)
         if request.knobs is not None or computed or self.watched:
-            if not self._standard:
-                names += [n for n in self.graph_outputs if n not in names]
-            else:
-                names += [n for n in ("probabilities", "logits") if n not in names]
-                if "ood_score" in self.session.outputs and "ood_score" not in names:
-                    names.append("ood_score")
+            wanted = ("probabilities", "logits", "ood_score") if self._standard else self.graph_outputs
+            names += [n for n in wanted if n in self.session.outputs and n not in names]
         return tuple(names) or self.graph_outputs[:1]
 
     watched: bool = False  # whether a monitor wants the logits of every answer
@@ -241,10 +237,11 @@ def file_stamp(path: Path) -> tuple[int, int, int]:
 
 
 def _derived(session: Session) -> dict[str, TensorSpec]:
-    if session.card is None or "probabilities" not in session.outputs or "logits" not in session.outputs:
+    if session.card is None or "logits" not in session.outputs:
         return {}
     classes = len(session.card.classes)
     specs = [
+        TensorSpec("probabilities", "FP32", (-1, classes)),
         TensorSpec("label", "BYTES", (-1, 1)),
         TensorSpec("index", "INT64", (-1, 1)),
         TensorSpec("confidence", "FP32", (-1, 1)),

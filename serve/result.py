@@ -79,7 +79,8 @@ def answer(
 ) -> Result:
     """The result from what the graph returned (`probabilities`, `logits` and, where it has one, `ood_score`)."""
     logits = np.asarray(outputs["logits"], np.float32)
-    probabilities = np.asarray(outputs["probabilities"], np.float32)
+    given = outputs.get("probabilities")  # a file may be exported without them
+    probabilities = np.asarray(softmax(logits) if given is None else given, np.float32)
     if knobs.changes_probabilities:
         changed = redo.logits(logits, knobs)
         logits, probabilities = changed.astype(np.float32), softmax(changed).astype(np.float32)

@@ -1,0 +1,214 @@
+"""`calibrant predict MODEL.onnx`: a folder of images through a deployed file, into a predictions file.
+
+Threads decode while the session runs, answers come in the order of the images, and finished parts are kept beside the
+output until all are there, so that an interrupted run goes on where it was when it is started again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant import atomic
+from calibrant.errors import DataError, ModelError
+from calibrant.model_card import ModelCard
+from calibrant.predictions import PredictionsFile, PredictionsWriter, Source
+from calibrant.preprocessing import open_image
+from calibrant.progress import bar
+from calibrant.serve.classifier import Classifier, load
+from calibrant.serve.folder import ImageFile, read_images
+from calibrant.serve.images import Pixels
+from calibrant.serve.providers import available_cores
+
+log = logging.getLogger(__name__)
+
+OnBad = Literal["fail", "skip"]
+PART = 4096  # images; what an interruption can cost
+
+
+@dataclass(frozen=True)
+class Bad:
+    id: str
+    why: str
+
+
+def predict_model(
+    model: str | Path,
+    data: str | Path,
+    out: str | Path,
+    *,
+    split: str = "test",
+    batch_size: int | None = None,
+    features: bool = False,
+    on_bad_image: OnBad = "fail",
+    workers: int | None = None,
+    providers: Sequence[str] | None = None,
+    threads: int | None = None,
+    part: int = PART,
+) -> Path:
+    """Writes the predictions of a deployed file for a folder of images; gives the file.
+
+    The logits written are the model's own, so that a calibrator can be fitted on them: the prior term is always taken
+    off, and so is a calibrator that is a diagonal map. Where it is another map its outcome is written, and
+    `Source.model["applied"]` names it. Images that cannot be read stop the run by name, or are left out and listed in
+    `<out>.bad-images.txt`.
+    """
+    classifier, out = load(model, providers=providers, threads=threads), Path(out)
+    images = read_images(Path(data), classifier.class_names, split=split)
+    if features and "features" not in classifier.session.outputs:
+        raise ModelError("has no output `features`", where=model, fix="export it with --features")
+    source, sha256 = source_of(classifier), classifier.session.sha256()
+    source = replace(source, model={**source.model, "onnx_sha256": sha256})
+    folder = out.with_name(out.name + ".parts")
+    _resume(folder, _key(sha256, images, split, features, on_bad_image, part))
+    bad: list[Bad] = []
+    shown = bar(what=f"predict {split}", total=len(images), unit="img")
+    with ThreadPoolExecutor(workers or available_cores(), "decode") as pool:
+        for number, start in enumerate(range(0, len(images), part)):
+            chunk, path = images[start : start + part], folder / f"part-{number:06d}.parquet"
+            listing = path.with_suffix(".bad.json")
+            if path.exists():
+                bad += [Bad(**entry) for entry in json.loads(listing.read_text())]
+                shown.update(len(chunk))
+                continue
+            run = _Run(classifier, pool, batch_size or 32, on_bad_image, features)
+            with PredictionsWriter(path, source) as writer:
+                for files, logits, feats in run.over(chunk):
+                    labels = np.array([f.label for f in files], np.int64)
+                    writer.append([f.id for f in files], labels, logits, features=feats, split=split)
+                    shown.update(len(files))
+                # Before the part takes its name: a part without its list would be taken as complete.
+                atomic.write_json(listing, [b.__dict__ for b in run.bad])
+            bad += run.bad
+    shown.close()
+    _join(folder, out, source, features=features)
+    _list_bad(out, bad, len(images))
+    return out
+
+
+def source_of(classifier: Classifier) -> Source:
+    """What the predictions file says about the model, in the words of a training run's own predictions."""
+    card = classifier.card
+    model: dict[str, Any] = {
+        "name": card.source.get("model", card.name),
+        "sha256": card.source.get("checkpoint_sha256", ""),
+        "run": card.source.get("run", ""),
+        "deployed": card.name,
+    }
+    if classifier.redo.scale is None and card.calibrator is not None:
+        model["applied"] = {"calibrator": dict(card.calibrator)}
+    return Source(card.classes, card.prior.train, card.prior.absorbed, card.class_temperatures, model)
+
+
+def own_logits(classifier: Classifier, deployed: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The model's own logits, or the calibrated ones without the prior term where the calibrator cannot be undone."""
+    redo = classifier.redo
+    raw = redo.raw(deployed)
+    return (redo.calibrated(deployed) if raw is None else raw).astype(np.float32)
+
+
+class _Run:
+    """One part: decode ahead, predict in order."""
+
+    def __init__(
+        self, classifier: Classifier, pool: ThreadPoolExecutor, batch: int, on_bad: OnBad, features: bool
+    ) -> None:
+        self.classifier, self.pool, self.batch, self.on_bad, self.features = classifier, pool, batch, on_bad, features
+        self.bad: list[Bad] = []
+
+    def over(
+        self, images: Sequence[ImageFile]
+    ) -> Iterator[tuple[list[ImageFile], NDArray[np.float32], NDArray[np.float32] | None]]:
+        files: list[ImageFile] = []
+        pixels: list[Pixels] = []
+        for file, decoded in self._decoded(images):
+            if isinstance(decoded, DataError):
+                self._note(file, decoded)
+                continue
+            files.append(file)
+            pixels.append(decoded)
+            if len(files) == self.batch:
+                yield self._predict(files, pixels)
+                files, pixels = [], []
+        if files:
+            yield self._predict(files, pixels)
+
+    def _decoded(self, images: Sequence[ImageFile]) -> Iterator[tuple[ImageFile, Pixels | DataError]]:
+        """In order, decoded at most four batches ahead, so that memory does not grow with the folder."""
+        ahead: deque[tuple[ImageFile, Future[Pixels | DataError]]] = deque()
+        card = self.classifier.card
+        for file in images:
+            ahead.append((file, self.pool.submit(_decode, card, file)))
+            if len(ahead) >= 4 * self.batch:
+                first, future = ahead.popleft()
+                yield first, future.result()
+        while ahead:
+            first, future = ahead.popleft()
+            yield first, future.result()
+
+    def _note(self, file: ImageFile, error: DataError) -> None:
+        if self.on_bad == "fail":
+            raise DataError(error.what, where=file.path, fix="mend or remove it, or use --on-bad-image skip")
+        self.bad.append(Bad(file.id, error.what))
+
+    def _predict(
+        self, files: list[ImageFile], pixels: list[Pixels]
+    ) -> tuple[list[ImageFile], NDArray[np.float32], NDArray[np.float32] | None]:
+        outputs = self.classifier.outputs(np.stack(pixels), batch_size=self.batch)
+        features = np.asarray(outputs["features"], np.float32) if self.features else None
+        return files, own_logits(self.classifier, outputs["logits"]), features
+
+
+def _decode(card: ModelCard, file: ImageFile) -> Pixels | DataError:
+    try:
+        return card.preprocessing.pixels(open_image(file.path))
+    except DataError as error:
+        return error
+
+
+def _key(sha256: str, images: Sequence[ImageFile], *rest: object) -> str:
+    """What a part depends on; parts of anything else are thrown away."""
+    digest = hashlib.sha256(f"{sha256} {rest}".encode())
+    for image in images:
+        info = image.path.stat()
+        digest.update(f"{image.id}\0{image.label}\0{info.st_size}\0{info.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _resume(folder: Path, key: str) -> None:
+    stamp = folder / "key.txt"
+    if folder.exists() and (not stamp.exists() or stamp.read_text() != key):
+        shutil.rmtree(folder)
+    if stamp.exists():
+        done = len(list(folder.glob("*.parquet")))
+        log.info("%s: going on after %d finished part(s)", folder, done)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(stamp, key)
+
+
+def _join(folder: Path, out: Path, source: Source, *, features: bool) -> None:
+    with PredictionsWriter(out, source) as writer:
+        for path in sorted(folder.glob("part-*.parquet")):
+            for rows in PredictionsFile.open(path).batches(features=features):
+                writer.append(rows.ids, rows.labels, rows.logits, features=rows.features, split=rows.split)
+    shutil.rmtree(folder)
+
+
+def _list_bad(out: Path, bad: Sequence[Bad], total: int) -> None:
+    listing = out.with_name(out.name + ".bad-images.txt")
+    listing.unlink(missing_ok=True)
+    if bad:
+        log.warning("%d of %d images could not be read; they are listed in %s", len(bad), total, listing)
+        atomic.write_text(listing, "".join(f"{b.id}\t{b.why}\n" for b in bad))

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from calibrant.errors import DataError
+from calibrant.predictions import read_predictions
+from calibrant.serve import load, offline
+from calibrant.serve.offline import predict_model
+
+
+def _folder(root: Path, classes: tuple[str, ...], each: int = 3) -> Path:
+    rng = np.random.default_rng(5)
+    for name in classes:
+        (root / name).mkdir(parents=True)
+        for n in range(each):
+            pixels = rng.integers(0, 255, (20 + n, 24, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(root / name / f"{n}.png")
+    return root
+
+
+def _own(folder: Path, ids: tuple[str, ...], tiny: ModuleType) -> np.ndarray:
+    opened = [Image.open(folder / i).convert("RGB") for i in ids]
+    logits: np.ndarray = tiny.raw_logits(np.stack([tiny.PREPROCESSING.pixels(image) for image in opened]))
+    return logits
+
+
+def test_the_file_holds_the_networks_own_logits_in_order(tmp_path: Path, model_file: Path, tiny: ModuleType) -> None:
+    folder = _folder(tmp_path / "data", tiny.CLASSES[:3])
+    out = predict_model(model_file, folder, tmp_path / "p.parquet", batch_size=2, part=4)
+    got = read_predictions(out)
+    assert got.ids == tuple(sorted(got.ids))
+    assert got.labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert got.class_names == tiny.CLASSES
+    assert got.source.train_prior == tiny.TRAIN
+    assert "applied" not in got.source.model
+    np.testing.assert_allclose(got.logits, _own(folder, got.ids, tiny), atol=2e-5)
+    assert not list(tmp_path.glob("*.parts"))
+
+
+def test_a_calibrator_that_cannot_be_undone_is_named(tmp_path: Path, tiny: ModuleType) -> None:
+    block = tiny.card(calibrator={"method": "isotonic", "parameters": {}})
+    model = tiny.write(tmp_path / "m.onnx", block)
+    folder = _folder(tmp_path / "data", tiny.CLASSES[:2], 1)
+    got = read_predictions(predict_model(model, folder, tmp_path / "p.parquet"))
+    assert got.source.model["applied"]["calibrator"]["method"] == "isotonic"
+    np.testing.assert_allclose(got.logits, _own(folder, got.ids, tiny) / tiny.TEMPERATURE, atol=2e-5)
+
+
+def test_images_without_class_folders_have_no_labels(tmp_path: Path, model_file: Path, tiny: ModuleType) -> None:
+    folder = _folder(tmp_path / "data", tiny.CLASSES[:1]) / tiny.CLASSES[0]
+    assert read_predictions(predict_model(model_file, folder, tmp_path / "p.parquet")).labels.tolist() == [-1] * 3
+
+
+def test_a_bad_image_stops_by_name_or_is_listed(tmp_path: Path, model_file: Path, tiny: ModuleType) -> None:
+    folder = _folder(tmp_path / "data", tiny.CLASSES[:2])
+    (folder / "auk" / "1.png").write_bytes(b"no picture")
+    out = tmp_path / "p.parquet"
+    with pytest.raises(DataError, match=r"1\.png: not a JPEG"):
+        predict_model(model_file, folder, out)
+    assert not out.exists()
+    assert len(read_predictions(predict_model(model_file, folder, out, on_bad_image="skip"))) == 5
+    assert (
+        tmp_path / "p.parquet.bad-images.txt"
+    ).read_text() == "auk/1.png\tnot a JPEG, PNG, WebP, BMP or TIFF image\n"
+
+
+def test_an_interrupted_run_goes_on_where_it_was(
+    tmp_path: Path, model_file: Path, tiny: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = _folder(tmp_path / "data", tiny.CLASSES), tmp_path / "p.parquet"
+    decode, seen = offline._decode, []
+
+    def interrupted(card: object, file: offline.ImageFile) -> object:
+        seen.append(file.id)
+        if len(seen) > 9:
+            raise KeyboardInterrupt
+        return decode(card, file)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(offline, "_decode", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        predict_model(model_file, folder, out, part=4, batch_size=1, workers=1)
+    assert not out.exists()
+    seen.clear()
+    monkeypatch.setattr(offline, "_decode", lambda card, file: (seen.append(file.id), decode(card, file))[1])
+    predict_model(model_file, folder, out, part=4, batch_size=1, workers=1)
+    assert len(seen) == 4  # two of three parts were there
+    np.testing.assert_allclose(read_predictions(out).logits, _own(folder, read_predictions(out).ids, tiny), atol=2e-5)
+
+
+def test_a_changed_image_is_not_resumed_over(tmp_path: Path, model_file: Path, tiny: ModuleType) -> None:
+    folder, out = _folder(tmp_path / "data", tiny.CLASSES[:2], 1), tmp_path / "p.parquet"
+    parts = tmp_path / "p.parquet.parts"
+    parts.mkdir()
+    (parts / "key.txt").write_text("of something else")
+    (parts / "part-000000.parquet").write_bytes(b"stale")
+    predict_model(model_file, folder, out)
+    assert len(read_predictions(out)) == 2
+
+
+def test_an_unknown_class_folder_is_refused(tmp_path: Path, model_file: Path, tiny: ModuleType) -> None:
+    with pytest.raises(DataError, match='"cranes" is not a class.*did you mean "crane"'):
+        predict_model(model_file, _folder(tmp_path / "d", ("cranes",), 1), tmp_path / "p.parquet")
+
+
+def test_offline_and_engine_agree(tmp_path: Path, model_file: Path, tiny: ModuleType) -> None:
+    """softmax of the deployed logits, redone from the file's own, equals what the engine answers."""
+    folder = _folder(tmp_path / "data", tiny.CLASSES)
+    got = read_predictions(predict_model(model_file, folder, tmp_path / "p.parquet"))
+    answer = load(model_file, threads=1).predict([folder / i for i in got.ids])
+    zeta = got.logits / tiny.TEMPERATURE - np.log(np.array(tiny.TRAIN) * 4)
+    p = np.exp(zeta - zeta.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(p / p.sum(axis=1, keepdims=True), answer.probabilities, atol=1e-6)
