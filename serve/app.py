@@ -17,6 +17,7 @@ from calibrant.errors import did_you_mean
 from calibrant.serve import people, protocol
 from calibrant.serve.batcher import Job
 from calibrant.serve.http import Request, Response
+from calibrant.serve.knobs import Knobs
 from calibrant.serve.limits import Limits, compress, decompress
 from calibrant.serve.models import Model, Repository
 from calibrant.serve.refusal import Refusal
@@ -301,7 +302,8 @@ class Application:
             self._decoding -= 1
             try:
                 feed = finished.result()
-                infer = protocol.InferRequest(model.classifier.feeds(feed), len(feed), [], None, asked.knobs)
+                # The answer for people is made of probabilities and logits, so knobs stand even where none was given.
+                infer = protocol.InferRequest(model.classifier.feeds(feed), len(feed), [], None, asked.knobs or Knobs())
                 self._submit(model, request, infer, done)
             except Exception as error:
                 self._fail(model, request, respond, error)

@@ -90,6 +90,8 @@ def test_json_and_binary_and_people_get_the_same_probabilities(client: httpx.Cli
     headers = {"Inference-Header-Content-Length": str(len(head))}
     by_binary = _probabilities(client.post(INFER, content=head + pixels.tobytes(), headers=headers).json())
     np.testing.assert_array_equal(by_binary, by_json)
+    bare = client.post("/predict", content=picture).json()["predictions"][0]
+    assert bare["confidence"] == pytest.approx(float(np.max(by_json[0])), abs=1e-6)
     answer = client.post("/predict?top_k=4", content=picture).json()["predictions"][0]
     by_people = {row["index"]: row["probability"] for row in answer["top"]}
     np.testing.assert_allclose([by_people[k] for k in range(4)], by_json[0], atol=1e-6)
