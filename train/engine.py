@@ -139,8 +139,8 @@ def _fit(
         remove_leftovers(run)
         if not going_on:
             write_json(run / CONFIG_FILE, _run_block(config, splits, preprocessing))
-    update = state["position"]["update"] if state is not None else 0
-    history = History(run, update=update, tensorboard=config.engine.tensorboard) if ranks.first else None
+    epochs = state["position"]["epoch"] if state is not None else 0
+    history = History(run, epochs=epochs, tensorboard=config.engine.tensorboard) if ranks.first else None
 
     def save_best(best: FeatureModel) -> None:
         save_model(run / MODEL_FILE, best, _model_block(config, splits, preprocessing, counts, loss))

@@ -27,11 +27,11 @@ def read_history(run: Path) -> list[dict[str, Any]]:
 
 
 class History:
-    """Appends epochs. `update`: the last update that the checkpoint knows; later lines will come again and go."""
+    """Appends epochs. `epochs`: how many of them the checkpoint knows; lines of later ones will come again, and go."""
 
-    def __init__(self, run: Path, *, update: int, tensorboard: bool) -> None:
+    def __init__(self, run: Path, *, epochs: int, tensorboard: bool) -> None:
         self.file = run / METRICS_FILE
-        kept = [line for line in read_history(run) if line["update"] <= update]
+        kept = [line for line in read_history(run) if line["epoch"] <= epochs]
         write_text(self.file, "".join(_dump(line) for line in kept))
         self._events: Any = None
         if tensorboard:

@@ -1,0 +1,52 @@
+"""Kill -9 at random moments, with other numbers of loader workers at each start, against a run left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _run(table: dict[str, object], folder: Path, kills: int) -> dict[str, int]:
+    file = folder / f"{Path(str(table['out'])).name}.json"
+    file.write_text(json.dumps(table))
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("kill_worker.py")), str(file), "11", str(kills)],
+        capture_output=True, text=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+@pytest.mark.slow
+def test_ten_kills_leave_the_bits_of_a_run_that_was_never_killed(image_folder: Path, tmp_path: Path) -> None:
+    table: dict[str, object] = {
+        "data": {"path": str(image_folder), "cache": "off"},
+        "model": {"name": "test_resnet", "image_size": 32, "options": {"drop_rate": 0.1, "drop_path_rate": 0.1}},
+        "loss": "fedlas-ls", "optimizer": {"clip_norm": 1.0}, "schedule": {"epochs": 12, "warmup_epochs": 1},
+        "augment": {"flip": "both"},
+        "engine": {"batch_size": 4, "accumulate": 2, "ema_decay": 0.9, "amp": "bf16", "checkpoint_updates": 1,
+                   "tensorboard": False, "device": "cpu"},
+    }  # fmt: skip
+    alone = _run({**table, "out": str(tmp_path / "alone")}, tmp_path, 0)
+    killed = _run({**table, "out": str(tmp_path / "killed")}, tmp_path, 10)
+    assert (alone["starts"], killed["kills"]) == (1, 10)
+    assert killed["inside_a_write"] >= 1
+    for name in ("checkpoint.safetensors", "model.safetensors"):  # weights, loss, EMA, optimizer, position
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes(), name
+    assert not list((tmp_path / "killed").glob(".*.tmp.*"))
+    drop = ("seconds",)
+    lines = [
+        [{k: v for k, v in json.loads(x).items() if k not in drop} for x in
+         (tmp_path / run / "metrics.jsonl").read_text().splitlines()]
+        for run in ("alone", "killed")
+    ]  # fmt: skip
+    assert len(lines[0]) == 12
+    assert lines[0] == lines[1]
