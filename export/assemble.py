@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant._version import __version__
 from calibrant.errors import FormatError
@@ -53,6 +54,16 @@ def build_tail(
     return Tail(
         len(card.classes), card.head.input, weight, bias, steps, card.outputs, feature_dim, knobs, ood, str(batch)
     )
+
+
+def knob_defaults(card: ModelCard) -> dict[str, NDArray[np.float32]]:
+    """One row of each knob, as the baked file would use it; what a caller feeds a file with required knobs."""
+    knobs = _knobs(card, calibrator_of(card))
+    return {
+        "temperature": np.full((1, 1), knobs.temperature, np.float32),
+        "adjust_strength": np.full((1, 1), knobs.adjust_strength, np.float32),
+        "log_prior_ratio": knobs.log_prior_ratio.astype(np.float32).reshape(1, -1),
+    }
 
 
 def _knobs(card: ModelCard, calibrator: FittedCalibrator | None) -> Knobs:

@@ -1,15 +1,214 @@
-"""Edits a deployed file in place of exporting again; needs neither torch nor the onnx package."""
+"""Edits a deployed file instead of exporting again: another calibrator, prior, threshold or names.
+
+Rewrites the tail of the graph and the metadata, streams the rest through, and writes down what was done. Needs neither
+torch nor the onnx package, nor the run that the file came from.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.errors import CheckFailed, ConfigError, DataError, did_you_mean
+from calibrant.export.assemble import build_tail, calibrator_of, feature_dim, knob_defaults, raw_head, write_deployed
+from calibrant.export.config import read_prior
+from calibrant.export.fold import FittedCalibrator, apply_gauge
+from calibrant.export.inspection import check_intact
+from calibrant.export.tail import Tail
 from calibrant.model_card import KEY, ModelCard
 from calibrant.onnx_file import OnnxFile, rewrite
+
+log = logging.getLogger(__name__)
+TOLERANCE = 1e-5  # of the edited tail's probabilities against numpy
+
+
+def recalibrate(path: str | Path, calibrator: FittedCalibrator | None, *, out: str | Path | None = None) -> ModelCard:
+    """Puts another fitted calibrator (or none) in the place of the file's own.
+
+    Conformal quantiles belong to the old probabilities and are dropped; the abstain threshold stays.
+    """
+    file, card = _open(path)
+    what = "removed the calibrator"
+    if calibrator is not None:
+        block = json.loads(calibrator.to_json())
+        what = f"recalibrated: {block['method']}"
+        _check_source(block, card, file.path)
+        card = replace(card, calibrator=block, metrics=dict(block.get("metrics", {})))
+    else:
+        card = replace(card, calibrator=None, metrics={})
+    if card.conformal:
+        log.warning("the conformal quantiles were fitted on the old probabilities and are dropped")
+        card = replace(card, conformal=None)
+    return _retail(file, card, what, out)
+
+
+def adjust(
+    path: str | Path,
+    strength: float | None = None,
+    *,
+    target_prior: str | None = None,
+    train_prior: str | None = None,
+    out: str | Path | None = None,
+) -> ModelCard:
+    """Another total strength of the prior correction, or another target prior ("uniform", a file, or shares)."""
+    file, card = _open(path)
+    if strength is None and target_prior is None and train_prior is None:
+        raise ConfigError("nothing to change", fix="give --strength, --target-prior or both")
+    prior = card.prior
+    if train_prior is not None:
+        shares = read_prior(train_prior, card.classes)
+        prior = replace(prior, train=_shares("training", shares, card.classes))
+    if prior.train is None:
+        raise ConfigError(
+            "the file does not know its training prior", where=path, fix="give --train-prior, or export the run again"
+        )
+    total = prior.total if strength is None else float(strength)
+    if not np.isfinite(total):
+        raise ConfigError(f"the strength is {total}")
+    if target_prior is not None:
+        target = read_prior(target_prior, card.classes)
+        prior = replace(prior, target=None if target is None else _shares("target", target, card.classes))
+    prior = replace(prior, applied=total - prior.absorbed)
+    if card.conformal:
+        log.warning("the conformal quantiles were fitted on the old probabilities and are dropped")
+        card = replace(card, conformal=None)
+    towards = "uniform" if prior.target is None else "a given prior"
+    return _retail(file, replace(card, prior=prior), f"adjusted: total {total:g} towards {towards}", out)
+
+
+def set_threshold(path: str | Path, abstain_below: float | None, *, out: str | Path | None = None) -> ModelCard:
+    """The confidence under which a server says that it does not know; None never."""
+    if abstain_below is not None and not 0 <= abstain_below <= 1:
+        raise ConfigError(f"a threshold is a probability, got {abstain_below}")
+    file, card = _open(path)
+    what = "abstains never" if abstain_below is None else f"abstains below {abstain_below:g}"
+    return _restamped(file, replace(card, abstain_below=abstain_below), what, out)
+
+
+def relabel(path: str | Path, names: Sequence[str] | Mapping[str, str], *, out: str | Path | None = None) -> ModelCard:
+    """Other class names: all of them in order, or a table from old to new."""
+    file, card = _open(path)
+    if isinstance(names, Mapping):
+        for old in names:
+            if old not in card.classes:
+                raise DataError(f'no class "{old}"', where=path, fix=did_you_mean(old, card.classes))
+        names = [str(names.get(c, c)) for c in card.classes]
+    if len(names) != len(card.classes):
+        raise DataError(f"{len(names)} names for {len(card.classes)} classes", where=path)
+    if len(set(names)) != len(names) or not all(names):
+        raise DataError("class names must be different and not empty", where=path)
+    changed = sum(a != b for a, b in zip(names, card.classes, strict=True))
+    return _restamped(file, replace(card, classes=tuple(map(str, names))), f"relabelled {changed} classes", out)
 
 
 def restamp(path: str | Path, card: ModelCard) -> ModelCard:
     """Replaces the metadata block and nothing else."""
-    file = OnnxFile.open(path)
-    rewrite(file, path, metadata=lambda _: {KEY: card.to_json()})
+    rewrite(OnnxFile.open(path), path, metadata=lambda _: {KEY: card.to_json()})
     return card
+
+
+def _open(path: str | Path) -> tuple[OnnxFile, ModelCard]:
+    file = OnnxFile.open(path)
+    card = file.card()
+    check_intact(file, card)
+    return file, card
+
+
+def _restamped(file: OnnxFile, card: ModelCard, what: str, out: str | Path | None) -> ModelCard:
+    card = _noted(card, what)
+    rewrite(file, out or file.path, metadata=lambda _: {KEY: card.to_json()})
+    return card
+
+
+def _retail(file: OnnxFile, card: ModelCard, what: str, out: str | Path | None) -> ModelCard:
+    """Writes the file with the tail that the new card describes, after checking that tail on random features."""
+    head = raw_head(file, file.card())
+    weight, bias = head if head is not None else (None, None)
+    tail = build_tail(card, weight, bias, feature_dim(file, card), file.outputs[0].dims[0])
+    difference = check_tail(tail, card)
+    verify = {**(card.verify or {}), "edit": {"date": _now(), "max_diff": difference, "against": "numpy"}}
+    return write_deployed(file, out or file.path, _noted(replace(card, verify=verify), what), tail)
+
+
+def check_tail(tail: Tail, card: ModelCard) -> float:
+    """Largest difference in probabilities between the tail in onnxruntime and the one formula in numpy."""
+    from calibrant.calibration.adjustment import adjusted_logits
+    from calibrant.calibration.softmax import softmax
+    from calibrant.export.tail import standalone
+
+    rng = np.random.default_rng(0)
+    if tail.weight is not None and tail.bias is not None:
+        x = rng.standard_normal((64, tail.weight.shape[1]))
+        spread = float((x @ tail.weight.T).std()) or 1.0
+        x = (x * (3.0 / spread)).astype(np.float32)
+        z = x.astype(np.float64) @ tail.weight.T + tail.bias
+    else:
+        x = (3.0 * rng.standard_normal((64, tail.classes))).astype(np.float32)
+        z = x.astype(np.float64)
+    shift = card.prior.shift()
+    expected = adjusted_logits(
+        apply_gauge(z, card.gauge), class_temperatures=card.class_temperatures, calibrator=calibrator_of(card),  # type: ignore[arg-type]
+        log_prior_ratio=shift, strength=0.0 if shift is None else 1.0,
+    )  # fmt: skip
+    feeds: dict[str, NDArray[np.float32]] = {tail.source: x.astype(np.float32)}
+    feeds |= {name: np.repeat(row, 64, axis=0) for name, row in knob_defaults(card).items()}
+    if tail.source != "features" and tail.feature_dim is not None:
+        feeds["features"] = np.ones((64, tail.feature_dim), np.float32)
+    got = _run(standalone(tail), feeds)
+    difference = float(np.abs(got - softmax(expected)).max())
+    allowed = TOLERANCE * max(1.0, float(np.abs(expected).max()) / 30.0)
+    if not difference <= allowed:
+        raise CheckFailed(f"the edited tail differs from the formula by {difference:.2g} (allowed {allowed:.0e})")
+    return difference
+
+
+def _run(model: bytes, feeds: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float64]:
+    import onnxruntime as ort
+
+    from calibrant.calibration.softmax import softmax
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    run = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    names = {i.name for i in run.get_inputs()}  # knobs with defaults are not among them
+    return np.asarray(softmax(run.run(["logits"], {k: v for k, v in feeds.items() if k in names})[0]), np.float64)
+
+
+def _noted(card: ModelCard, what: str) -> ModelCard:
+    """The card with one more line of provenance."""
+    entry = {"when": _now(), "what": what, "from_hash": card.hashes.get("graph")}
+    return replace(card, history=(*card.history, entry))
+
+
+def _check_source(block: Mapping[str, Any], card: ModelCard, path: Path) -> None:
+    if int(block["classes"]) != len(card.classes):
+        raise DataError(f"the calibrator maps {block['classes']} classes, the file has {len(card.classes)}", where=path)
+    fitted = block.get("fitted_on", {}).get("model") or {}
+    known, given = card.source.get("checkpoint_sha256"), fitted.get("sha256")
+    if known is not None and given is not None and known != given:
+        log.warning("the calibrator was fitted on predictions of another model (%s)", fitted.get("run", given[:12]))
+
+
+def _shares(which: str, prior: NDArray[np.float64] | None, names: Sequence[str]) -> tuple[float, ...]:
+    p = np.full(len(names), 1.0 / len(names)) if prior is None else prior
+    if not np.all(np.isfinite(p)) or np.any(p < 0) or p.sum() <= 0:
+        raise ConfigError(f"the {which} prior must be shares that are not negative")
+    if which == "training" and np.any(p == 0):
+        names = [names[i] for i in np.flatnonzero(p == 0)[:5]]
+        raise ConfigError(
+            f"the {which} prior of {', '.join(names)} is 0, which no correction can use", fix="give it a small share"
+        )
+    return tuple(map(float, p / p.sum()))
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

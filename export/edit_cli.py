@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from calibrant.errors import CheckFailed, FormatError
+from calibrant.errors import CheckFailed, ConfigError, DataError, FormatError
+from calibrant.model_card import ModelCard
 
 PATH = click.Path(path_type=Path)
 
@@ -42,3 +43,99 @@ def inspect(model: Path, as_json: bool, as_markdown: bool, check: bool) -> None:
         raise CheckFailed("; ".join(found.notes), where=model)
     if as_markdown and card is None:
         raise FormatError("an ONNX file without a calibrant block has no card", where=model)
+
+
+OUT = click.option("--out", type=PATH, help="Write here instead of changing MODEL.onnx in place.")
+
+
+@click.command()
+@click.argument("model", type=PATH)
+@click.argument("calibrator", type=PATH, required=False)
+@click.option("--remove", is_flag=True, help="Take the calibrator out.")
+@OUT
+def recalibrate(model: Path, calibrator: Path | None, remove: bool, out: Path | None) -> None:
+    """Put another calibrator into MODEL.onnx, without torch and without its run.
+
+    \b
+    calibrant recalibrate birds.onnx new-calibrator.json
+    """
+    from calibrant.calibration import Calibrator
+    from calibrant.export import edit
+
+    if remove == (calibrator is not None):
+        raise ConfigError("give a calibrator.json, or --remove", where="calibrant recalibrate")
+    _done(edit.recalibrate(model, None if calibrator is None else Calibrator.load(calibrator), out=out), out or model)
+
+
+@click.command()
+@click.argument("model", type=PATH)
+@click.option("--strength", type=float, help="TOTAL strength of the correction, what training absorbed included.")
+@click.option("--target-prior", help='"uniform", shares like 0.2,0.8, or a .json file.')
+@click.option("--train-prior", help="Shares of the training set, for a file that does not know them.")
+@OUT
+def adjust(
+    model: Path, strength: float | None, target_prior: str | None, train_prior: str | None, out: Path | None
+) -> None:
+    """Correct MODEL.onnx for another class prior, or by another strength.
+
+    \b
+    calibrant adjust birds.onnx --strength 1 --target-prior spring.json
+    """
+    from calibrant.export import edit
+
+    card = edit.adjust(model, strength, target_prior=target_prior, train_prior=train_prior, out=out)
+    _done(card, out or model)
+
+
+@click.command("set-threshold")
+@click.argument("model", type=PATH)
+@click.argument("confidence", type=float, required=False)
+@click.option("--never", is_flag=True, help="Take the threshold out.")
+@OUT
+def set_threshold(model: Path, confidence: float | None, never: bool, out: Path | None) -> None:
+    """Set the confidence under which a server abstains.
+
+    \b
+    calibrant set-threshold birds.onnx 0.8
+    """
+    from calibrant.export import edit
+
+    if never == (confidence is not None):
+        raise ConfigError("give a confidence, or --never", where="calibrant set-threshold")
+    _done(edit.set_threshold(model, confidence, out=out), out or model)
+
+
+@click.command()
+@click.argument("model", type=PATH)
+@click.argument("names", type=PATH)
+@OUT
+def relabel(model: Path, names: Path, out: Path | None) -> None:
+    """Rename classes: NAMES is a text file with one name a line, or JSON: a list, or a table from old to new.
+
+    \b
+    calibrant relabel birds.onnx german.json
+    """
+    from calibrant.export import edit
+
+    _done(edit.relabel(model, _names(names), out=out), out or model)
+
+
+def _names(path: Path) -> list[str] | dict[str, str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix != ".json":
+            return text.splitlines()
+        found = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot be read as class names ({error})", where=path) from None
+    if isinstance(found, dict):
+        return {str(k): str(v) for k, v in found.items()}
+    if isinstance(found, list):
+        return [str(v) for v in found]
+    raise DataError("holds neither a list nor a table of class names", where=path)
+
+
+def _done(card: ModelCard, path: Path) -> None:
+    from calibrant.export.card_text import summary
+
+    click.echo(summary(card, path))

@@ -126,6 +126,15 @@ def gauge_steps(gauge: str, classes: int) -> list[Step]:
     raise ModelError(f'unknown gauge "{gauge}"', fix=did_you_mean(gauge, GAUGES))
 
 
+def apply_gauge(z: Array, gauge: str) -> Array:
+    """g(z) in numpy."""
+    if gauge == "mean":
+        return np.asarray(z - z.mean(1, keepdims=True))
+    if gauge in ("max", "logsoftmax"):
+        z = z - z.max(1, keepdims=True)
+    return np.asarray(z - np.log(np.exp(z).sum(1, keepdims=True))) if gauge == "logsoftmax" else z
+
+
 def tail_steps(
     classes: int,
     *,

@@ -130,8 +130,11 @@ def compare(
     levels: Sequence[str] = LEVELS,
     threads: Sequence[int] = (1, 2),
     tolerance: Tolerance | None = None,
+    knobs: Mapping[str, NDArray[np.float32]] | None = None,
 ) -> Report:
-    """Runs every batch size at the first thread count, and the largest batch at the others, at every level."""
+    """Compares `path` with the reference on each set of images; `knobs` are rows for required inputs.
+
+    Runs every batch size at the first thread count, and the largest batch at the others, at every level."""
     import onnxruntime as ort
 
     tolerance = tolerance or Tolerance()
@@ -146,7 +149,8 @@ def compare(
             run = session(path, level=level, threads=count)
             for batch in batches if count == threads[0] else [max(batches)]:
                 for name, x in images.items():
-                    checks.append(_check(run, name, x, expected[name], batch, level, count, limits, spread))
+                    z, q = answers(run, x, batch, knobs)
+                    checks.append(_check(name, z, q, expected[name], batch, level, count, limits, spread))
     report = Report(
         tuple(checks), tolerance, spread, float(everything.std(axis=0).mean()), {"onnxruntime": ort.__version__}
     )
@@ -155,18 +159,30 @@ def compare(
     return report
 
 
-def _check(
-    run: Any, name: str, x: NDArray[Any], z: Array, batch: int, level: str, threads: int,
-    limits: tuple[float, float], spread: float,
-) -> Check:  # fmt: skip
+def answers(
+    run: Any, x: NDArray[Any], batch: int, knobs: Mapping[str, NDArray[np.float32]] | None = None
+) -> tuple[Array, Array]:
+    """Logits and probabilities of a session, asked in batches."""
     names = [o.name for o in run.get_outputs()]
     wanted = [n for n in ("logits", "probabilities") if n in names]
-    parts = [run.run(wanted, {"images": x[i : i + batch]}) for i in range(0, len(x), batch)]
+    required = {i.name for i in run.get_inputs()} - {"images"}
+    parts = []
+    for start in range(0, len(x), batch):
+        rows = x[start : start + batch]
+        extra = {k: np.repeat(v, len(rows), axis=0) for k, v in (knobs or {}).items() if k in required}
+        parts.append(run.run(wanted, {"images": rows, **extra}))
     got = dict(zip(wanted, (np.concatenate(p) for p in zip(*parts, strict=True)), strict=True))
+    logits = np.asarray(got["logits"], np.float64)
+    return logits, np.asarray(got.get("probabilities", softmax(logits)), np.float64)
+
+
+def _check(
+    name: str, logits: Array, q: Array, z: Array, batch: int, level: str, threads: int,
+    limits: tuple[float, float], spread: float,
+) -> Check:  # fmt: skip
     p = softmax(z)
-    q = got.get("probabilities", softmax(got["logits"]))
     by_p = float(np.abs(q - p).max())
-    by_z = float(np.abs(got["logits"] - z).max())
+    by_z = float(np.abs(logits - z).max())
     top = np.sort(p, axis=1)
     clear = top[:, -1] - top[:, -2] > 4 * limits[0]
     equal = bool(np.all((q.argmax(1) == p.argmax(1))[clear]))

@@ -7,12 +7,13 @@ format alone: recalibrating from a temperature to isotonic regression needs neit
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import onnx_wire as wire
 from calibrant.errors import ConfigError, ModelError, did_you_mean
 from calibrant.export.fold import (
     Affine,
@@ -74,7 +75,7 @@ class Tail:
         for step in rest:
             current = _emit(graph, step, current, self.classes)
         if self.knobs is not None:
-            current = _knobs(graph, self.knobs, current)
+            current = _knobs(graph, self.knobs, current, checked=not self.knobs.required)
         renamed = graph.finish(current, "logits")
         raw = "logits" if renamed and raw == current else raw
         if "probabilities" in self.outputs or (self.ood is not None and self.ood.kind == "max-softmax"):
@@ -203,13 +204,19 @@ def _emit_affine(graph: _Builder, step: Affine, x: str) -> str:
     return x
 
 
-def _knobs(graph: _Builder, knobs: Knobs, x: str) -> str:
+def _knobs(graph: _Builder, knobs: Knobs, x: str, *, checked: bool) -> str:
+    """x / temperature - adjust_strength * log_prior_ratio.
+
+    Knobs with more rows than images would broadcast one image to several answers without a word; reshaping to the
+    shape before turns that into an error.
+    """
     if not knobs.required:
         graph.initializers["temperature"] = np.full((1, 1), knobs.temperature, np.float32)
         graph.initializers["adjust_strength"] = np.full((1, 1), knobs.adjust_strength, np.float32)
         graph.initializers["log_prior_ratio"] = np.asarray(knobs.log_prior_ratio, np.float32).reshape(1, -1)
     scaled = graph.node("Div", [x, "temperature"])
-    return graph.node("Sub", [scaled, graph.node("Mul", ["adjust_strength", "log_prior_ratio"])])
+    moved = graph.node("Sub", [scaled, graph.node("Mul", ["adjust_strength", "log_prior_ratio"])])
+    return graph.node("Reshape", [moved, graph.node("Shape", [x])]) if checked else moved
 
 
 def _ood(graph: _Builder, ood: Ood, raw: str, fold: Affine) -> None:
@@ -233,3 +240,18 @@ def tail_reads(tail: Tail) -> set[str]:
     if "features" in tail.outputs or (tail.ood is not None and tail.ood.kind == "feature-norm"):
         needed.add("features")
     return needed
+
+
+def standalone(tail: Tail, *, opset: int = 18) -> bytes:
+    """The tail alone as an ONNX model, to be tried on features that did not come from images."""
+    width = tail.weight.shape[1] if tail.weight is not None else tail.classes
+    inputs = [Value(tail.source, FLOAT, (tail.batch, width))]
+    if "features" in tail_reads(tail) - {tail.source}:
+        inputs.append(Value("features", FLOAT, (tail.batch, tail.feature_dim or 0)))
+    edit = replace(tail, outputs=[o for o in tail.outputs if o != "features"]).edit(inputs)
+    graph = [wire.blob(1, node.encode()) for node in edit.nodes]
+    graph += [wire.blob(2, "tail")]
+    graph += [wire.blob(5, wire.encode_tensor(name, array)) for name, array in edit.initializers.items()]
+    graph += [wire.blob(11, value.encode()) for value in edit.inputs or ()]
+    graph += [wire.blob(12, value.encode()) for value in edit.outputs or ()]
+    return wire.integer(1, 8) + wire.blob(7, b"".join(graph)) + wire.blob(8, wire.integer(2, opset))

@@ -20,7 +20,7 @@ from torch import nn
 
 from calibrant._version import __version__
 from calibrant.errors import CheckFailed, ConfigError, ModelError
-from calibrant.export.assemble import build_tail, write_deployed
+from calibrant.export.assemble import build_tail, knob_defaults, write_deployed
 from calibrant.export.fold import FittedCalibrator, check_temperatures
 from calibrant.export.head import cut, find_head, rename
 from calibrant.export.parity import Report, Tolerance, compare
@@ -30,6 +30,8 @@ from calibrant.export.wrapper import Body, Formula, Input, split_outputs
 from calibrant.model_card import Head, InputSpec, ModelCard, Prior
 from calibrant.onnx_file import OnnxFile
 from calibrant.preprocessing import Preprocessing
+from calibrant.train.model import FeatureModel
+from calibrant.train.vit.deploy import for_export
 
 log = logging.getLogger(__name__)
 Vector = Sequence[float] | NDArray[np.floating[Any]]
@@ -95,7 +97,8 @@ def export_onnx(
     network = prepare(model)
     body = Body(network, preprocessing, input).eval()
     features = _probe(body, preprocessing, len(class_names))
-    graph = trace(body, preprocessing, opset=opset, outputs=["logits", "features"] if features else ["logits"])
+    traced = Body(lean(network), preprocessing, input).eval()
+    graph = trace(traced, preprocessing, opset=opset, outputs=["logits", "features"] if features else ["logits"])
     head, weight, bias, width = _split(graph, len(class_names), features)
     card = ModelCard(
         classes=tuple(class_names), preprocessing=preprocessing, name=name or path.stem,
@@ -201,6 +204,16 @@ def prepare(model: nn.Module) -> nn.Module:
     return network.float().cpu()
 
 
+def lean(network: nn.Module) -> nn.Module:
+    """The network as it is traced: vision transformers get a rewritten twin without the training machinery."""
+    if isinstance(network, FeatureModel):
+        twin = copy.copy(network)
+        twin._modules = dict(network._modules)
+        twin.network = for_export(network.network)
+        return twin
+    return for_export(network)
+
+
 def _probe(body: Body, preprocessing: Preprocessing, classes: int) -> bool:
     """Runs the network once; does it give features too?"""
     with torch.inference_mode():
@@ -265,7 +278,7 @@ def _verified(
     images = {"random": reference.body.example(preprocessing, 16, generator).numpy()}
     if real is not None:
         images["real"] = real
-    report = compare(draft, reference, images, tolerance=tolerance)
+    report = compare(draft, reference, images, tolerance=tolerance, knobs=knob_defaults(card))
     if not report.passed:
         kept = path.with_name(f"{path.stem}.failed{path.suffix}")
         draft.replace(kept)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from calibrant.errors import DataError, FormatError
+from calibrant.export.assemble import knob_defaults
 from calibrant.export.parity import EVERY_LEVEL, compare
 from calibrant.export.run import data_folder, real_images, reference_of
 from calibrant.export.to_onnx import failure
@@ -40,7 +41,7 @@ def verify_file(path: Path, run: Path | None, images: Path | None) -> tuple[dict
     folder = images or data_folder(trained)
     if folder is not None:
         sets["real"] = real_images(folder, card.preprocessing, input=kind)
-    report = compare(path, reference, sets, levels=EVERY_LEVEL)
+    report = compare(path, reference, sets, levels=EVERY_LEVEL, knobs=knob_defaults(card))
     block = report.to_dict()
     block["failure"] = None if report.passed else failure(report)
     rows = [

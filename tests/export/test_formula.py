@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,9 @@ from torch import nn
 
 from calibrant.calibration import Calibrator
 from calibrant.calibration.adjustment import adjusted_probabilities, log_prior_ratio
-from calibrant.export.assemble import build_tail, raw_head, write_deployed
 from calibrant.export.parity import session
 from calibrant.export.wrapper import Formula
 from calibrant.model_card import ModelCard, Prior
-from calibrant.onnx_file import OnnxFile
 
 from .conftest import CLASSES, PREPROCESSING, pixels
 
@@ -29,13 +26,7 @@ C = len(CLASSES)
 IMAGES = pixels(32, seed=3)
 
 
-def rebuilt(deployed: Path, target: Path, **changes: Any) -> ModelCard:
-    """The deployed file with another card, by the same code that export and every edit run."""
-    file = OnnxFile.open(deployed)
-    card = replace(file.card(), **changes)
-    head = raw_head(file, file.card())
-    assert head is not None
-    return write_deployed(file, target, card, build_tail(card, head[0], head[1], head[0].shape[1]))
+Variant = Callable[..., tuple[Path, ModelCard]]
 
 
 def run(path: Path, **inputs: NDArray[Any]) -> dict[str, NDArray[np.float32]]:
@@ -63,13 +54,12 @@ shares = st.lists(st.floats(0.01, 1.0), min_size=C, max_size=C).map(lambda v: (n
     strength=st.floats(-1.0, 2.0),
 )  # fmt: skip
 def test_numpy_torch_and_graph_agree(
-    deployed: Path, tiny: nn.Module, tmp_path: Path,
+    variant: Variant, tiny: nn.Module,
     taus: list[float], t: float, train: list[float], target: list[float] | None, strength: float,
 ) -> None:  # fmt: skip
     prior = Prior(tuple(train), None if target is None else tuple(target), 0.0, strength)
     calibrator = temperature(t)
-    path = tmp_path / "f.onnx"
-    rebuilt(deployed, path, class_temperatures=tuple(taus), calibrator=json.loads(calibrator.to_json()), prior=prior)
+    path, _ = variant(class_temperatures=tuple(taus), calibrator=calibrator, prior=prior)
     graph = run(path)
     z = raw_logits(tiny)
     numpy_twin = adjusted_probabilities(
@@ -121,7 +111,7 @@ def test_absorbed_prior_is_not_corrected_twice() -> None:
 
 
 @pytest.mark.parametrize("gauge", ["none", "mean", "max", "logsoftmax"])
-def test_every_gauge_is_what_the_loss_saw(deployed: Path, tiny: nn.Module, tmp_path: Path, gauge: str) -> None:
+def test_every_gauge_is_what_the_loss_saw(variant: Variant, tiny: nn.Module, gauge: str) -> None:
     taus = np.array([0.5, 0.8, 1.0, 1.5, 2.0])
     z = raw_logits(tiny).double().numpy()
     g = {
@@ -130,7 +120,6 @@ def test_every_gauge_is_what_the_loss_saw(deployed: Path, tiny: nn.Module, tmp_p
         "max": z - z.max(1, keepdims=True),
         "logsoftmax": z - np.log(np.exp(z).sum(1, keepdims=True)),
     }[gauge]
-    path = tmp_path / "g.onnx"
-    rebuilt(deployed, path, class_temperatures=tuple(taus.tolist()), gauge=gauge)
+    path, _ = variant(class_temperatures=tuple(taus.tolist()), gauge=gauge)
     np.testing.assert_allclose(run(path)["logits"], g / taus, atol=5e-5)
     np.testing.assert_allclose(Formula(C, class_temperatures=taus, gauge=gauge)(torch.from_numpy(z)), g / taus)

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from calibrant.calibration import Calibrator
+from calibrant.errors import ConfigError, DataError, FormatError
+from calibrant.export import edit
+from calibrant.export.parity import session
+from calibrant.model_card import KEY, ModelCard
+from calibrant.onnx_file import GraphEdit, OnnxFile, rewrite
+
+from .conftest import CLASSES, PRIOR, pixels
+
+Export = Callable[..., tuple[Path, ModelCard]]
+C = len(CLASSES)
+RNG = np.random.default_rng(7)
+CALIBRATORS = {
+    "temperature": Calibrator("temperature", C, {"temperature": 1.7}),
+    "vector": Calibrator("vector", C, {"weights": [0.5, 1, 1.5, 2, 0.7], "bias": [0.1, -0.2, 0, 0.3, 1]}),
+    "matrix": Calibrator(
+        "matrix", C, {"matrix": (np.eye(C) + RNG.normal(0, 0.2, (C, C))).tolist(), "bias": [0.1, 0, -0.3, 0, 0.2]}
+    ),
+    "dirichlet": Calibrator(
+        "dirichlet", C, {"matrix": (np.eye(C) + RNG.normal(0, 0.2, (C, C))).tolist(), "bias": [0.1, 0, -0.3, 0, 0.2]}
+    ),
+}
+
+
+def logits(path: Path) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = session(path).run(["logits"], {"images": pixels(8)})[0]
+    return found
+
+
+@pytest.fixture
+def model(deployed: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "edited.onnx"
+    path.write_bytes(deployed.read_bytes())
+    return path
+
+
+@pytest.mark.parametrize("first", list(CALIBRATORS))
+@pytest.mark.parametrize("second", list(CALIBRATORS))
+def test_any_calibrator_can_take_the_place_of_any_other(deployed: Path, model: Path, first: str, second: str) -> None:
+    edit.recalibrate(model, CALIBRATORS[first])
+    card = edit.recalibrate(model, CALIBRATORS[second])
+    expected = CALIBRATORS[second].logits(logits(deployed))
+    np.testing.assert_allclose(logits(model), expected, atol=3e-5)
+    assert card.calibrator is not None
+    assert card.calibrator["method"] == second
+    np.testing.assert_allclose(
+        logits_after_removal(model), logits(deployed), atol=3e-5, err_msg="the raw classifier was not kept"
+    )
+
+
+def logits_after_removal(path: Path) -> NDArray[np.float32]:
+    edit.recalibrate(path, None)
+    return logits(path)
+
+
+def test_affine_calibrators_add_no_node_and_dirichlet_two(deployed: Path, model: Path) -> None:
+    plain = len(OnnxFile.open(deployed).nodes)
+    for name, more in (("temperature", 0), ("vector", 0), ("matrix", 0), ("dirichlet", 2)):
+        edit.recalibrate(model, CALIBRATORS[name])
+        assert len(OnnxFile.open(model).nodes) == plain + more, name
+
+
+def test_adjusting_by_hand(deployed: Path, model: Path) -> None:
+    card = edit.adjust(model, 1.5, target_prior="0.1,0.1,0.2,0.2,0.4")
+    ratio = np.log(np.array(PRIOR) / [0.1, 0.1, 0.2, 0.2, 0.4])
+    np.testing.assert_allclose(logits(model), logits(deployed) - 1.5 * ratio, atol=2e-5)
+    assert card.prior.total == 1.5
+    edit.adjust(model, 0.0, target_prior="uniform")
+    np.testing.assert_allclose(logits(model), logits(deployed), atol=1e-5)
+
+
+def test_a_hundred_edits_drift_less_than_rounding_of_one_model(deployed: Path, model: Path) -> None:
+    rng = np.random.default_rng(0)
+    for i in range(50):
+        edit.recalibrate(model, Calibrator("temperature", C, {"temperature": float(rng.uniform(0.3, 3))}))
+        if i % 5 == 0:
+            edit.adjust(model, float(rng.uniform(-1, 2)))
+    edit.adjust(model, 0.0)
+    edit.recalibrate(model, None)
+    np.testing.assert_allclose(logits(model), logits(deployed), atol=5e-5)
+    assert len(edit.set_threshold(model, 0.5).history) == 63
+
+
+def test_every_edit_is_written_down_and_leaves_the_weights(deployed: Path, model: Path) -> None:
+    before = OnnxFile.open(deployed).card()
+    edit.recalibrate(model, CALIBRATORS["temperature"])
+    middle = OnnxFile.open(model).card()
+    card = edit.adjust(model, 1.0)
+    assert [h["what"] for h in card.history] == ["recalibrated: temperature", "adjusted: total 1 towards uniform"]
+    assert [h["from_hash"] for h in card.history] == [before.hashes["graph"], middle.hashes["graph"]]
+    after = OnnxFile.open(model)
+    assert after.card().hashes == {**after.hashes(), "block": after.card().to_dict()["hashes"]["block"]}
+    assert after.hash_weights() == before.hashes["weights"]
+    assert after.hash_graph() != before.hashes["graph"]
+
+
+def test_threshold_and_names_touch_the_metadata_only(model: Path) -> None:
+    before = OnnxFile.open(model).hash_graph()
+    edit.set_threshold(model, 0.7)
+    edit.relabel(model, {"elm": "Ulme"})
+    file = OnnxFile.open(model)
+    assert file.hash_graph() == before
+    card = file.card()
+    assert card.abstain_below == 0.7
+    assert card.classes == ("ash", "birch", "cedar", "Ulme", "fir")
+    assert edit.relabel(model, list("abcde")).classes == tuple("abcde")
+    assert edit.set_threshold(model, None).abstain_below is None
+
+
+def test_conformal_quantiles_do_not_survive_other_probabilities(model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    card = OnnxFile.open(model).card()
+    edit.restamp(model, replace(card, conformal={"0.1": 0.9}))
+    assert edit.recalibrate(model, CALIBRATORS["temperature"]).conformal is None
+    assert "conformal quantiles" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: edit.recalibrate(m, Calibrator("temperature", 3, {"temperature": 1.0})), "maps 3 classes"),
+        (lambda m: edit.adjust(m), "nothing to change"),
+        (lambda m: edit.adjust(m, float("nan")), "strength is nan"),
+        (lambda m: edit.adjust(m, 1.0, target_prior="0.5,0.5"), "2 shares for 5 classes"),
+        (lambda m: edit.adjust(m, 1.0, target_prior="half"), "is not a prior"),
+        (lambda m: edit.adjust(m, 1.0, train_prior="1,1,1,1,0"), "training prior of fir is 0"),
+        (lambda m: edit.adjust(m, 1.0, target_prior="1,1,1,1,-1"), "not negative"),
+        (lambda m: edit.set_threshold(m, 80), "is a probability"),
+        (lambda m: edit.relabel(m, ["a"]), "1 names for 5 classes"),
+        (lambda m: edit.relabel(m, ["a", "a", "b", "c", "d"]), "must be different"),
+        (lambda m: edit.relabel(m, {"elmm": "x"}), 'did you mean "elm"'),
+    ],
+)
+def test_wrong_edits_are_named_and_change_nothing(model: Path, call: Callable[[Path], object], message: str) -> None:
+    before = model.read_bytes()
+    with pytest.raises((ConfigError, DataError), match=message):
+        call(model)
+    assert model.read_bytes() == before
+
+
+def test_a_changed_weight_is_refused(model: Path) -> None:
+    file = OnnxFile.open(model)
+    begin, _ = file.initializers["network.stem.weight"].data[0]
+    data = bytearray(model.read_bytes())
+    data[begin + 2] ^= 1
+    model.write_bytes(data)
+    with pytest.raises(FormatError, match="do not match the hash recorded at export"):
+        edit.adjust(model, 1.0)
+
+
+def test_editing_a_foreign_file_says_what_it_is(tmp_path: Path, deployed: Path) -> None:
+    file = OnnxFile.open(deployed)
+    rewrite(file, tmp_path / "f.onnx", metadata=lambda _: {}, drop_keys=[KEY], producer=("pytorch", "2"))
+    with pytest.raises(FormatError, match="without a calibrant block.*pytorch"):
+        edit.adjust(tmp_path / "f.onnx", 1.0)
+
+
+MEASURE = """
+import sys, time
+for name in ("torch", "onnx", "timm"):
+    sys.modules[name] = None  # importing any of them fails
+from calibrant.__main__ import main
+start, cpu = time.perf_counter(), time.process_time()
+try:
+    main()
+except SystemExit as stop:
+    code = stop.code
+# not getrusage: a child starts with its parent's peak there
+rss = next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print("MEASURED", code or 0, time.process_time() - cpu, rss, file=sys.stderr)
+"""
+
+
+def measured(*arguments: str) -> tuple[str, float, float]:
+    """Runs the command where torch and onnx cannot be imported; gives stdout, CPU seconds and peak bytes."""
+    done = subprocess.run([sys.executable, "-c", MEASURE, *arguments], capture_output=True, text=True, check=False)
+    line = next(text for text in done.stderr.splitlines() if text.startswith("MEASURED"))
+    _, code, seconds, rss = line.split()
+    assert code == "0", done.stderr
+    return done.stdout, float(seconds), float(rss)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads peak memory from Linux's /proc")
+def test_a_large_file_is_edited_without_torch_onnx_or_much_memory(deployed: Path, tmp_path: Path) -> None:
+    path = tmp_path / "large.onnx"
+    file = OnnxFile.open(deployed)
+    ballast = np.random.default_rng(0).standard_normal(25_000_000).astype(np.float32)
+    card = file.card()
+
+    def metadata(written: OnnxFile) -> dict[str, str]:
+        return {KEY: replace(card, hashes=written.hashes()).to_json()}
+
+    keep = {n: np.asarray(file.array(n)) for n in ("calibrant/head.weight", "calibrant/head.bias")}
+    added = GraphEdit(initializers={"ballast": ballast, **keep}, nodes=own_nodes(deployed))
+    rewrite(file, path, edit=added, metadata=metadata)
+    size = path.stat().st_size
+    assert size > 100e6
+    calibrator = tmp_path / "c.json"
+    CALIBRATORS["temperature"].save(calibrator)
+    for arguments in (("recalibrate", str(path), str(calibrator)), ("adjust", str(path), "--strength", "1")):
+        _, seconds, rss = measured(*arguments)
+        assert rss < 1.5 * size, f"{arguments[0]}: {rss / 1e6:.0f} MB for a file of {size / 1e6:.0f} MB"
+        assert seconds < 1.0, f"{arguments[0]} took {seconds:.2f} s of CPU"
+    history = OnnxFile.open(path).card().history
+    assert [h["what"].split(":")[0] for h in history] == ["recalibrated", "adjusted"]
+
+
+def own_nodes(path: Path) -> list[object]:
+    from calibrant.export.assemble import build_tail, raw_head
+
+    file = OnnxFile.open(path)
+    head = raw_head(file, file.card())
+    assert head is not None
+    return list(build_tail(file.card(), head[0], head[1], 16).edit(file.inputs).nodes)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads peak memory from Linux's /proc")
+def test_inspect_runs_without_torch_and_onnx(deployed: Path) -> None:
+    text, _, _ = measured("inspect", str(deployed))
+    assert "ash, birch, cedar" in text
+    assert "intact" in text
+    block = json.loads(measured("inspect", str(deployed), "--json")[0])
+    assert block["card"]["classes"] == list(CLASSES)
+    assert block["outputs"][0] == {"name": "probabilities", "dtype": "float32", "shape": ["N", 5]}
+    assert measured("inspect", str(deployed), "--markdown")[0].startswith("# tiny\n")
