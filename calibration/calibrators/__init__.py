@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from calibrant.calibration.adjustment import checked_ratio
-from calibrant.calibration.calibrators import temperature
+from calibrant.calibration.calibrators import affine, structured, temperature
 from calibrant.calibration.calibrators.base import FORMS, Calibrator
 from calibrant.calibration.inputs import check_labels, check_logits, check_weights
 from calibrant.errors import ConfigError, did_you_mean
@@ -20,9 +20,19 @@ __all__ = ["METHODS", "Calibrator", "fit"]
 # fit function of each method: (logits, labels, weights, *, offset=None, options...) -> (parameters, fit notes)
 _FITS: dict[str, Callable[..., tuple[dict[str, Any], dict[str, Any]]]] = {
     "temperature": temperature.fit_temperature,
+    "classwise-temperature": affine.fit_classwise_temperature,
+    "vector": affine.fit_vector,
+    "matrix": affine.fit_matrix,
+    "dirichlet": affine.fit_dirichlet,
+    "structured": structured.fit_structured,
 }
 FORMS.update({
     "temperature": temperature.FORM,
+    "classwise-temperature": affine.CLASSWISE,
+    "vector": affine.VECTOR,
+    "matrix": affine.MATRIX,
+    "dirichlet": affine.DIRICHLET,
+    "structured": structured.FORM,
 })  # fmt: skip
 
 METHODS = tuple(_FITS)

@@ -32,7 +32,7 @@ class Form:
 
     apply: Callable[[Mapping[str, Any], Matrix], Matrix]
     check: Callable[[Mapping[str, Any], int], None]
-    affine: Callable[[Mapping[str, Any], int], Affine] | None = None
+    affine: Callable[[Mapping[str, Any], int], Affine | None] | None = None
 
 
 # Filled by calibrators/__init__.py, which knows every method.
