@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant.errors import ConfigError, did_you_mean
-from calibrant.train.losses.base import BaseOptions, Labels, Loss, at_least, cross_entropy_rows, in_range
+from calibrant.train.losses.base import BaseOptions, Labels, Loss, at_least, class_mean, cross_entropy_rows, in_range
 from calibrant.train.losses.mbls import margin_excess
 from calibrant.train.losses.norm_index import NormIndex
 from calibrant.train.losses.sample_memory import SampleMemory
@@ -83,7 +83,7 @@ class _FeDLaS(Loss):
         hidden = max(num_classes // 2, 1) if gate_hidden is None else at_least(gate_hidden, 1, "gate_hidden")
         self.gate = Gate(num_classes, hidden)
         self.nci = NormIndex(momentum=in_range(momentum, 0, 1, "momentum"), init=init, single_row_nan=single_row_nan)
-        self.register_buffer("counts", torch.zeros(5, dtype=torch.int64))  # rows, over, under, compared, flipped
+        self.register_buffer("counts", torch.zeros(5, dtype=torch.int64))  # under, undecided, over, compared, flipped
         self.decisions = SampleMemory(torch.int8)
 
     def smoothing(self, z: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -103,7 +103,7 @@ class _FeDLaS(Loss):
             self._count(psi.detach(), indices)
         log_p = z.log_softmax(1)
         ce = cross_entropy_rows(log_p, target)
-        return (1 - alpha) * ce + alpha * self.penalty(z, log_p)
+        return ce.lerp(self.penalty(z, log_p), alpha)  # (1 - alpha) CE + alpha E
 
     def penalty(self, z: Tensor, log_p: Tensor) -> Tensor:
         """What replaces CE to the share alpha. (N,)."""
@@ -117,23 +117,21 @@ class _FeDLaS(Loss):
 
     @torch.no_grad()
     def _count(self, psi: Tensor, indices: Tensor | None) -> None:
-        over, under = psi > 0, psi < 0
-        compared = flipped = over.new_zeros(1, dtype=torch.bool)
+        now = psi.nan_to_num().to(torch.int64)
+        self.counts[:3] += torch.bincount(now + 1, minlength=3)
         if indices is not None:
             self.decisions.make_room(indices)
-            now = psi.to(torch.int8)
             before = self.decisions.values[indices]
-            compared, flipped = before != 0, (before != 0) & (before != now)
-            self.decisions.values[indices] = now
-        rows = over.new_tensor(len(psi), dtype=torch.int64)
-        self.counts += torch.stack([rows, over.sum(), under.sum(), compared.sum(), flipped.sum()])
+            self.counts[3:] += torch.stack([(before != 0).sum(), ((before != 0) & (before != now)).sum()])
+            self.decisions.values[indices] = now.to(torch.int8)
 
     def diagnostics(self) -> dict[str, float | list[float]]:
         """Since the last call: shares of rows that the gate took for over- and under-confident, and flip_rate.
 
         flip_rate: share of samples whose decision differs from the one at their previous visit; NaN without indices.
         """
-        rows, over, under, compared, flipped = (int(n) for n in self.counts.tolist())
+        under, undecided, over, compared, flipped = (int(n) for n in self.counts.tolist())
+        rows = under + undecided + over
         self.counts.zero_()
         return {
             "overconfident_share": over / rows if rows else math.nan,
@@ -188,7 +186,7 @@ class FeDLaSLS(_FeDLaS):
         )
 
     def penalty(self, z: Tensor, log_p: Tensor) -> Tensor:
-        return -log_p.mean(1)
+        return -class_mean(log_p)
 
 
 class FeDLaSMbLS(_FeDLaS):
@@ -231,4 +229,4 @@ class FeDLaSMbLS(_FeDLaS):
 
     def penalty(self, z: Tensor, log_p: Tensor) -> Tensor:
         excess = margin_excess(z, self.margin)
-        return excess.mean(1) if self.class_reduction == "mean" else excess.sum(1)
+        return class_mean(excess) if self.class_reduction == "mean" else excess.sum(1)

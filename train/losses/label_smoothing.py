@@ -6,7 +6,7 @@ from typing import Unpack
 
 from torch import Tensor
 
-from calibrant.train.losses.base import BaseOptions, Labels, Loss, cross_entropy_rows, in_range
+from calibrant.train.losses.base import BaseOptions, Labels, Loss, class_mean, cross_entropy_rows, in_range
 
 
 class LabelSmoothing(Loss):
@@ -21,4 +21,4 @@ class LabelSmoothing(Loss):
 
     def rows(self, z: Tensor, target: Labels, features: Tensor | None, indices: Tensor | None) -> Tensor:
         log_p = z.log_softmax(1)
-        return (1 - self.alpha) * cross_entropy_rows(log_p, target) - self.alpha * log_p.mean(1)
+        return (1 - self.alpha) * cross_entropy_rows(log_p, target) - self.alpha * class_mean(log_p)

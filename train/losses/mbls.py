@@ -6,7 +6,7 @@ from typing import Unpack
 
 from torch import Tensor
 
-from calibrant.train.losses.base import BaseOptions, Labels, Loss, cross_entropy_rows, in_range
+from calibrant.train.losses.base import BaseOptions, Labels, Loss, class_mean, cross_entropy_rows, in_range
 
 
 def margin_excess(z: Tensor, margin: float) -> Tensor:
@@ -30,4 +30,4 @@ class MbLS(Loss):
 
     def rows(self, z: Tensor, target: Labels, features: Tensor | None, indices: Tensor | None) -> Tensor:
         ce = cross_entropy_rows(z.log_softmax(1), target)
-        return ce + self.alpha * margin_excess(z, self.margin).mean(1)
+        return ce + self.alpha * class_mean(margin_excess(z, self.margin))

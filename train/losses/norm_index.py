@@ -37,23 +37,20 @@ class NormIndex(nn.Module):
         return (a - self.batch_mean.to(a)) / (self.batch_std.to(a) + 1e-3)
 
     def _update(self, a: Tensor) -> None:
-        """No branch on values: a GPU is not made to wait."""
         if a.dtype == torch.float64 and self.batch_mean.dtype == torch.float32:  # keep the digits of float64 rows
             self.batch_mean, self.batch_std = self.batch_mean.double(), self.batch_std.double()
-        a = a.to(self.batch_mean.dtype)
-        usable = a.isfinite()
-        n = usable.sum()
-        mean = torch.where(usable, a, 0).sum() / n.clamp(min=1)
-        squares = torch.where(usable, a - mean, 0).square().sum()
-        std = (squares / (n - 1).clamp(min=1)).sqrt()
-        if self.single_row_nan:
-            std = torch.where(n < 2, torch.nan, std)
-        accept = torch.stack([(n >= 1) & mean.isfinite(), (n >= 2) & std.isfinite() | bool(self.single_row_nan)])
-        theta = torch.full((2,), self.momentum, dtype=a.dtype, device=a.device)
-        if self.init == "first_batch":
-            theta = torch.where(self.updates == 0, 1.0, theta)
-        old = torch.cat([self.batch_mean, self.batch_std])
-        new = torch.where(accept, theta * torch.stack([mean, std]) + (1 - theta) * old, old)
-        self.batch_mean.copy_(new[:1])
-        self.batch_std.copy_(new[1:])
-        self.updates += accept
+        finite = a.isfinite()
+        a = (a if bool(finite.all()) else a[finite]).to(self.batch_mean.dtype)
+        if len(a) >= 1:
+            self._blend(self.batch_mean, a.mean(), 0)
+        if len(a) >= 2:
+            self._blend(self.batch_std, a.std(), 1)
+        elif self.single_row_nan:
+            self.batch_std.fill_(torch.nan)
+
+    def _blend(self, average: Tensor, new: Tensor, which: int) -> None:
+        if not bool(new.isfinite()):  # norms near the largest float have a mean but no variance
+            return
+        first = self.init == "first_batch" and int(self.updates[which]) == 0
+        average.lerp_(new, 1.0 if first else self.momentum)
+        self.updates[which] += 1
