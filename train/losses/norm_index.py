@@ -49,7 +49,7 @@ class NormIndex(nn.Module):
             self.batch_std.fill_(torch.nan)
 
     def _blend(self, average: Tensor, new: Tensor, which: int) -> None:
-        if not bool(new.isfinite()):  # norms near the largest float have a mean but no variance
+        if not bool(new.isfinite()):  # norms near the largest float: their sum overflows
             return
         first = self.init == "first_batch" and int(self.updates[which]) == 0
         average.lerp_(new, 1.0 if first else self.momentum)
