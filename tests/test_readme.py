@@ -1,0 +1,76 @@
+"""The README's examples run: its own lines, on a small set of images."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+from calibrant.cli import COMMANDS, cli, main
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# What makes the README's line affordable in a test, and nothing else: a smaller network, image and number of epochs.
+CHEAPER = {"resnet18": "test_resnet", "30": "1"}
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The `calibrant ...` lines of a page's code blocks, continued lines joined, comments dropped."""
+    text = re.sub(r"\\\n\s*", " ", page.read_text())
+    lines = [line.strip().removeprefix("$ ") for line in text.splitlines() if re.match(r"(    |\$ |calibrant )", line)]
+    return [
+        shlex.split(line, comments=True)[1:] for line in lines if line.startswith("calibrant ") and "..." not in line
+    ]
+
+
+def test_the_readmes_path_runs_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from calibrant.train.data.digits import DigitSpec, write_digits
+
+    monkeypatch.chdir(tmp_path)
+    write_digits("images", DigitSpec(imbalance=1.0))
+    finite = [c for c in commands(ROOT / "README.md") if c[0] not in ("serve", "dashboard", "demo")]
+    assert [c[0] for c in finite] == ["train", "calibrate", "evaluate", "export"]
+    for command in finite:
+        arguments = [CHEAPER.get(a, a) for a in command]
+        if command[0] == "train":
+            arguments += ["--set", "model.image_size=32"]
+        monkeypatch.setattr("sys.argv", ["calibrant", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert not stopped.value.code, (command, capsys.readouterr().err)
+    assert Path("model.onnx").is_file()
+    assert Path("report.html").is_file()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_command_line_of_the_docs_has_only_options_that_exist(page: Path) -> None:
+    for command in commands(page):
+        known = _options(command)
+        for word in command:
+            if word.startswith("--"):
+                assert word.partition("=")[0] in known, f"{page.name}: calibrant {' '.join(command)}"
+
+
+def _options(command: list[str]) -> set[str]:
+    import click
+
+    assert command[0].startswith("-") or command[0] in COMMANDS, command
+    if command[0].startswith("-"):
+        return {"--help", "--version", "--debug"}
+    found = cli.get_command(click.Context(cli), command[0])
+    assert found is not None
+    options = {"--help", "--debug"}
+    stack: list[click.Command] = [found]
+    while stack:
+        current = stack.pop()
+        options |= {o for p in current.params for o in (*p.opts, *p.secondary_opts)}
+        if isinstance(current, click.Group):
+            stack += current.commands.values()
+    return options
