@@ -19,9 +19,17 @@ class DataConfig:
     """[data] Where the images are and how they become training, validation and test sets."""
 
     path: Path | None = None
+    layout: Literal[
+        "auto", "folder", "csv", "ufg", "cub", "aircraft", "cifar10", "cifar100", "tiny-imagenet", "tar"
+    ] = "auto"  # auto: by the files that are there
     val_fraction: float = 0.2  # only where the data bring no validation set
-    test_fraction: float = 0.2  # only where the folder has no splits at all
+    test_fraction: float = 0.2  # only where the data have no splits at all
     split_seed: int = 42  # not the training seed: several runs share one split
+    groups: str | None = None  # csv: column whose values must not be divided between splits
+    train_list: Literal["train", "train_val"] = "train"  # ufg: train_val is the published protocol
+    stage: str | None = None  # ufg: R1, R3, R4, R5 or R6 of soyageing
+    imbalance: float | None = None  # thin the training set to a long tail, largest class over smallest
+    sampler: Literal["shuffle", "sqrt", "balanced"] = "shuffle"  # classes drawn by n, sqrt(n), or equally
     on_bad_image: Literal["fail", "skip"] = "fail"
     cache: Literal["auto", "on", "off"] = "auto"  # decode every image once and keep the pixels in memory
     cache_limit_mb: int = 2048
@@ -85,6 +93,12 @@ class AugmentConfig:
     ratio: tuple[float, float] = (0.75, 4 / 3)
     pad: float = 0.125  # pad: share of the size on each side; resized: resize to size * (1 + pad), then crop
     flip: Literal["none", "horizontal", "both"] = "horizontal"
+    policy: Literal["none", "trivial", "rand", "auto", "augmix"] = "none"
+    jitter: float = 0.0  # brightness, contrast and saturation
+    erasing: float = 0.0  # probability
+    mixup: float = 0.0  # alpha of its Beta distribution
+    cutmix: float = 0.0
+    mix_prob: float = 1.0  # share of batches that are mixed
 
 
 @dataclass(frozen=True)
@@ -156,6 +170,12 @@ def _check(config: TrainConfig, where: str | Path) -> None:
         ("optimizer.clip_norm", optimizer.clip_norm, 1e-12, 1e12),
         ("model.image_size", config.model.image_size, 1, 65536),
         ("augment.pad", config.augment.pad, 0, 1),
+        ("augment.jitter", config.augment.jitter, 0, 1),
+        ("augment.erasing", config.augment.erasing, 0, 1),
+        ("augment.mixup", config.augment.mixup, 0, 1e6),
+        ("augment.cutmix", config.augment.cutmix, 0, 1e6),
+        ("augment.mix_prob", config.augment.mix_prob, 0, 1),
+        ("data.imbalance", data.imbalance, 1, 1e9),
     ]
     for name, value, low, high in limits:
         if value is not None and not low <= value <= high:
@@ -163,6 +183,12 @@ def _check(config: TrainConfig, where: str | Path) -> None:
     low, high = config.augment.scale
     if not 0 < low <= high <= 1:
         raise ConfigError(f"augment.scale is [{low:g}, {high:g}], but must be 0 < low <= high <= 1", where=where)
+    mixed = (config.augment.mixup or config.augment.cutmix) and config.augment.mix_prob == 1
+    if mixed and config.loss.name == "vace":
+        raise ConfigError(
+            "vace learns the scatter of classes from unmixed batches and would see none", where="augment.mix_prob",
+            fix="set it below 1, for example 0.5",
+        )  # fmt: skip
     if data.val_fraction + data.test_fraction >= 1:
         raise ConfigError("data.val_fraction and data.test_fraction leave nothing to train on", where=where)
     if schedule.name == "multistep" and not schedule.milestones:

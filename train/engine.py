@@ -21,7 +21,6 @@ from calibrant.preprocessing import Preprocessing
 from calibrant.train.checkpoint import environment, load_checkpoint, remove_leftovers
 from calibrant.train.config import TrainConfig, train_config
 from calibrant.train.data.augment import Augmentation
-from calibrant.train.data.folder import read_folder
 from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.data.loader import BatchPlan, TrainDataset, make_loader
 from calibrant.train.data.pixels import (
@@ -34,6 +33,7 @@ from calibrant.train.data.pixels import (
     store_of,
     whole,
 )
+from calibrant.train.data.sources import read_data, sampling_weights
 from calibrant.train.distributed import Ranks, barrier, pick_device, processes, same_start
 from calibrant.train.evaluate import EvalSource
 from calibrant.train.history import History
@@ -64,19 +64,21 @@ FREE_ON_RESUME = ("data.workers", "data.cache_limit_mb", "engine.checkpoint_minu
 def fit(
     config: TrainConfig,
     *,
+    splits: Splits | None = None,
     resume: bool = False,
     overwrite: bool = False,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> Path:
     """Train, keep the best epoch, write predictions of the validation and test sets; gives the run folder.
 
+    `splits`: images from elsewhere than config.data.path, for example arrays in memory.
     `resume` goes on where the folder's checkpoint stands, exactly; `overwrite` throws away a run that is there.
     """
-    if config.data.path is None:
+    if config.data.path is None and splits is None:
         raise ConfigError("no data", fix="pass --data DIR or set data.path")
     try:
         with processes(config.engine.device) as ranks:
-            return _fit(config, ranks, resume=resume, overwrite=overwrite, on_epoch=on_epoch)
+            return _fit(config, ranks, splits, resume=resume, overwrite=overwrite, on_epoch=on_epoch)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(
@@ -102,6 +104,7 @@ def resumed_config(out: Path, overrides: list[str]) -> TrainConfig:
 def _fit(
     config: TrainConfig,
     ranks: Ranks,
+    splits: Splits | None,
     *,
     resume: bool,
     overwrite: bool,
@@ -115,7 +118,7 @@ def _fit(
     going_on = resume and checkpoint.is_file()
     if resume and not going_on:
         raise ConfigError("has no checkpoint to go on from", where=run, fix="start without --resume")
-    splits = read_splits(config)
+    splits = read_data(config.data) if splits is None else splits
     config = replace(config, optimizer=replace(config.optimizer, lr=default_lr(config)))
     seed_everything(config.seed, "start")
     network, preprocessing = build_network(config, len(splits.class_names))
@@ -127,6 +130,7 @@ def _fit(
         class_counts=counts.tolist(), **config.loss.options,
     )  # fmt: skip
     _refuse_auxiliary(loss, config.loss.name)
+    _warn_of_two_corrections(config, loss)
     if loss.needs_cosines:
         network.use_cosine_head()
     if ranks.first and not going_on:
@@ -156,14 +160,6 @@ def _fit(
         _write_results(config, run, splits, val_source, trainer, device)
     barrier()
     return run
-
-
-def read_splits(config: TrainConfig) -> Splits:
-    data = config.data
-    assert data.path is not None  # fit() has refused it
-    return read_folder(
-        data.path, val_fraction=data.val_fraction, test_fraction=data.test_fraction, seed=data.split_seed
-    )
 
 
 def build_network(config: TrainConfig, num_classes: int) -> tuple[FeatureModel, Preprocessing]:
@@ -246,6 +242,23 @@ def _refuse_auxiliary(loss: Loss, name: str) -> None:
         )  # fmt: skip
 
 
+SAMPLER_STRENGTH = {"shuffle": 0.0, "sqrt": 0.5, "balanced": 1.0}
+
+
+def absorbed_strength(config: TrainConfig, loss: Loss) -> float:
+    """How much of the training prior the logits have lost: by the loss, and by drawing rare classes more often."""
+    return float(loss.absorbed_prior_strength) + SAMPLER_STRENGTH[config.data.sampler]
+
+
+def _warn_of_two_corrections(config: TrainConfig, loss: Loss) -> None:
+    if loss.absorbed_prior_strength and SAMPLER_STRENGTH[config.data.sampler]:
+        logger.warning(
+            "the class prior is corrected twice, by the loss %s (%.3g) and the %s sampler (%.3g): total strength %.3g, "
+            "and 1 is Bayes", config.loss.name, loss.absorbed_prior_strength, config.data.sampler,
+            SAMPLER_STRENGTH[config.data.sampler], absorbed_strength(config, loss),
+        )  # fmt: skip
+
+
 def _parts(
     config: TrainConfig, network: FeatureModel, loss: Loss, preprocessing: Preprocessing, images: ImageSet,
     store: PixelStore, val: EvalSource, device: torch.device, ranks: Ranks,
@@ -258,8 +271,9 @@ def _parts(
     same_start([network, loss])
     drop = engine.drop_last if engine.drop_last is not None else True
     plan = BatchPlan(
-        len(images), engine.batch_size, seed=config.seed, drop_last=drop, rank=ranks.rank, world=ranks.world
-    )
+        len(images), engine.batch_size, seed=config.seed, drop_last=drop, rank=ranks.rank, world=ranks.world,
+        weights=sampling_weights(images, loss.num_classes, SAMPLER_STRENGTH[config.data.sampler]),
+    )  # fmt: skip
     dataset = TrainDataset(images, store, Augmentation(config.augment, preprocessing), seed=config.seed)
     workers = _workers(config, cache=not isinstance(store, FileStore))
     loader = make_loader(dataset, plan, workers=workers, pin=device.type == "cuda")
@@ -316,7 +330,7 @@ def _model_block(
         "class_names": list(splits.class_names), "preprocessing": preprocessing.to_dict(),
         "class_temperatures": taus,
         "gauge": str(getattr(loss, "gauge", "none")),
-        "train_prior": (counts / counts.sum()).tolist(), "absorbed": float(loss.absorbed_prior_strength),
+        "train_prior": (counts / counts.sum()).tolist(), "absorbed": absorbed_strength(config, loss),
         "feature_norm": norm,
         "loss": {"name": config.loss.name, "options": config.loss.options},
     }  # fmt: skip

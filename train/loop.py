@@ -29,8 +29,9 @@ from calibrant.train.distributed import Ranks, any_rank, gather_uneven, same_buf
 from calibrant.train.evaluate import EvalSource, run_network, softmax, validation_metrics
 from calibrant.train.history import History
 from calibrant.train.losses.base import Loss
+from calibrant.train.mix import mix
 from calibrant.train.model import FeatureModel
-from calibrant.train.random import seed_everything
+from calibrant.train.random import generator, seed_everything
 from calibrant.train.run import CHECKPOINT_FILE, MODEL_FILE
 
 logger = logging.getLogger(__name__)
@@ -158,11 +159,14 @@ class Trainer:
         x = to_network(batch.pixels, parts.preprocessing, parts.device, channels_last=self.config.engine.channels_last)
         labels = batch.labels.to(parts.device, non_blocking=True)
         indices = batch.indices.to(parts.device, non_blocking=True)
+        micro = at.epoch * plan.steps + at.step
+        # Under several processes every rank mixes its own rows, all with their own draw.
+        x, target = mix(x, labels, self.config.augment, generator(self.config.seed, "mix", micro, parts.ranks.rank))
         hold = nullcontext() if sync or parts.ranks.world == 1 else self._ddp().no_sync()
         with hold:
             with self._autocast():
                 logits, features = self._model(x)
-                value = parts.loss(logits, labels, features, indices)
+                value = parts.loss(logits, target, features, indices)
                 extra = self._auxiliary()
                 value = value if extra is None else value + extra
             number = float(value.detach())

@@ -110,6 +110,10 @@ def load_run(path: str | Path) -> TrainedModel:
 
 def rebuild(model: Mapping[str, Any], num_classes: int, preprocessing: Preprocessing) -> FeatureModel:
     """The network of a model block, with weights still to be loaded."""
+    if "head" in model:  # a head on a frozen backbone, trained on cached features
+        from calibrant.train.heads.fused import rebuild_fused
+
+        return rebuild_fused(model, num_classes, preprocessing)
     reduction = model["token_reduction"]
     return build_model(
         str(model["name"]), num_classes, input_size=preprocessing.size, cosine_head=bool(model["cosine_head"]),

@@ -16,6 +16,7 @@ from calibrant.predictions import read_predictions
 from calibrant.train import TrainConfig, fit, load_run, predict_run
 from calibrant.train.checkpoint import load_checkpoint, save_checkpoint
 from calibrant.train.config import train_config
+from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.engine import resumed_config
 from calibrant.train.loop import Epoch
 from calibrant.train.losses import LOSSES, create_loss
@@ -271,3 +272,43 @@ def test_bfloat16_training_keeps_float32_weights_and_predictions(small: Small) -
 def test_an_auxiliary_loss_alone_is_refused(small: Small) -> None:
     with pytest.raises(ConfigError, match="center is an auxiliary term"):
         fit(small("loss.name=center"))
+
+
+def test_mixing_policies_and_a_balanced_sampler_train_and_resume(small: Small, tmp_path: Path) -> None:
+    config = small(
+        "augment.mixup=0.4", "augment.cutmix=1.0", "augment.mix_prob=0.5", "augment.policy=trivial", "loss.name=vace",
+        "augment.erasing=0.3", "data.sampler=balanced", "schedule.epochs=2", "engine.checkpoint_updates=1",
+    )  # fmt: skip
+    whole = fit(replace(config, out=tmp_path / "whole"))
+    assert load_run(whole).absorbed == 1.0  # the sampler has made the classes equal
+
+    def stop(epoch: Epoch) -> None:
+        raise _StopError
+
+    with pytest.raises(_StopError):
+        fit(replace(config, out=tmp_path / "parts"), on_epoch=stop)
+    run = fit(resumed_config(tmp_path / "parts", []), resume=True)
+    assert (run / MODEL_FILE).read_bytes() == (whole / MODEL_FILE).read_bytes()
+
+
+def test_two_prior_corrections_are_told(small: Small, caplog: pytest.LogCaptureFixture) -> None:
+    fit(small("loss.name=balanced-softmax", "data.sampler=sqrt", "schedule.epochs=1"))
+    assert "corrected twice" in caplog.text
+    assert "total strength 1.5" in caplog.text
+
+
+def test_vace_without_an_unmixed_batch_is_refused() -> None:
+    with pytest.raises(ConfigError, match="would see none"):
+        train_config({"loss": "vace", "augment": {"mixup": 0.2}})
+
+
+def test_images_in_memory_train_without_a_folder(small: Small) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(40) % 2
+    pixels = np.clip(rng.normal(80 + 90 * labels[:, None, None, None], 30, (40, 32, 32, 3)), 0, 255).astype(np.uint8)
+    images = ImageSet(tuple(map(str, range(40))), labels, pixels=pixels)
+    splits = Splits(("dark", "light"), images.rows(np.arange(28)), images.rows(np.arange(28, 40)))
+    config = small("augment.crop=pad", "schedule.epochs=4")
+    run = fit(replace(config, data=replace(config.data, path=None)), splits=splits)
+    assert load_run(run).class_names == ("dark", "light")
+    assert not (run / "predictions" / "test.parquet").exists()

@@ -16,6 +16,8 @@ from PIL import Image
 from calibrant.preprocessing import Preprocessing
 from calibrant.train.config import AugmentConfig
 from calibrant.train.data.pixels import ArrayStore, Pixels, PixelStore
+from calibrant.train.data.policies import Policies
+from calibrant.train.data.policies import wanted as policies_wanted
 from calibrant.train.random import uniform_rows
 
 Crop = Callable[[Pixels, NDArray[np.float64]], Pixels]
@@ -32,6 +34,7 @@ class Augmentation:
             "random-resized": self._random_resized, "resized": self._resized, "pad": self._pad, "none": self._none,
         }  # fmt: skip
         self._crop = crops[config.crop]
+        self._policies = Policies(config, preprocessing) if policies_wanted(config) else None
 
     @property
     def wants_evaluation_pixels(self) -> bool:
@@ -47,10 +50,14 @@ class Augmentation:
     ) -> NDArray[np.uint8]:
         u = uniform_rows(seed, "augment", epoch, positions=positions)
         if isinstance(store, ArrayStore) and self.wants_evaluation_pixels:
-            return self._whole_batch(store.array[indices], u)
-        out = np.empty((len(indices), self.height, self.width, 3), np.uint8)
-        for row, i in enumerate(indices):
-            out[row] = self.sample(store[int(i)], u[row])
+            out = self._whole_batch(store.array[indices], u)
+        else:
+            out = np.empty((len(indices), self.height, self.width, 3), np.uint8)
+            for row, i in enumerate(indices):
+                out[row] = self.sample(store[int(i)], u[row])
+        if self._policies is not None:
+            for row, position in enumerate(positions):
+                out[row] = self._policies(out[row], seed, epoch, int(position))
         return out
 
     def _whole_batch(self, batch: NDArray[np.uint8], u: NDArray[np.float64]) -> NDArray[np.uint8]:

@@ -9,10 +9,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.errors import DataError
 from calibrant.preprocessing import open_image
 
 if TYPE_CHECKING:
     from PIL import Image
+
+
+@dataclass(frozen=True)
+class Slice:
+    """An image inside a larger file."""
+
+    path: Path
+    offset: int
+    size: int
+
+    def read(self) -> bytes:
+        with open(self.path, "rb") as stream:
+            stream.seek(self.offset)
+            return stream.read(self.size)
 
 
 @dataclass(frozen=True)
@@ -21,7 +36,7 @@ class ImageSet:
 
     ids: tuple[str, ...]
     labels: NDArray[np.int64]  # (N,)
-    files: tuple[Path, ...] | None = None
+    files: tuple[Path | Slice, ...] | None = None
     pixels: NDArray[np.uint8] | None = None
     groups: tuple[str, ...] | None = None  # images of one group never go to two splits
 
@@ -40,7 +55,13 @@ class ImageSet:
 
             return Image.fromarray(self.pixels[i])
         assert self.files is not None
-        return open_image(self.files[i])
+        file = self.files[i]
+        if isinstance(file, Path):
+            return open_image(file)
+        try:
+            return open_image(file.read())
+        except DataError as error:
+            raise DataError(error.what, where=self.ids[i]) from None
 
     def rows(self, index: NDArray[np.intp]) -> ImageSet:
         return ImageSet(

@@ -122,3 +122,25 @@ def test_the_network_sees_what_the_evaluation_transform_gives() -> None:
     x = to_network(torch.from_numpy(pixels), SMALL, torch.device("cpu"), channels_last=True)
     assert x.is_contiguous(memory_format=torch.channels_last)
     np.testing.assert_array_equal(x.numpy(), SMALL.normalise(pixels))
+
+
+@pytest.mark.parametrize("policy", ["trivial", "rand", "auto", "augmix"])
+def test_policies_are_a_function_of_the_position(policy: str) -> None:
+    array = np.random.default_rng(0).integers(0, 256, (6, 16, 16, 3)).astype(np.uint8)
+    config = AugmentConfig(crop="none", flip="none", policy=policy, jitter=0.3)  # type: ignore[arg-type]
+    augmentation = Augmentation(config, SMALL)
+    together = augmentation.batch(ArrayStore(array), np.arange(6), 1, 0, np.arange(6))
+    alone = [augmentation.batch(ArrayStore(array), np.array([i]), 1, 0, np.array([i]))[0] for i in (4, 1)]
+    np.testing.assert_array_equal(together[[4, 1]], alone)
+    assert (together != array).any(axis=(1, 2, 3)).sum() >= 4
+    other_epoch = augmentation.batch(ArrayStore(array), np.arange(6), 1, 1, np.arange(6))
+    assert (together != other_epoch).any()
+
+
+def test_erasing_puts_one_box_of_the_mean_colour() -> None:
+    array = np.zeros((200, 16, 16, 3), np.uint8)
+    augmentation = Augmentation(AugmentConfig(crop="none", flip="none", erasing=0.5), SMALL)
+    out = augmentation.batch(ArrayStore(array), np.arange(200), 1, 0, np.arange(200))
+    erased = (out[..., 0] == round(255 * 0.485)).mean(axis=(1, 2))
+    assert 70 < (erased > 0).sum() < 130
+    assert erased.max() <= 0.45  # a third of the area, rounded to whole pixels
