@@ -105,10 +105,11 @@ class BetaMap:
 
 @dataclass(frozen=True)
 class MixtureMap:
-    """log( w_0 softmax(u / T) + w_1 softmax(u) + w_2 / C )."""
+    """log( sum_j w_j softmax(u / T_j) + rest )."""
 
-    temperature: float
-    weights: tuple[float, float, float]
+    temperatures: tuple[float, ...]
+    weights: tuple[float, ...]
+    rest: float
 
 
 Step = Affine | SubtractMax | LogSoftmax | PiecewiseMap | BetaMap | MixtureMap

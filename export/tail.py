@@ -7,30 +7,23 @@ format alone: recalibrating from a temperature to isotonic regression needs neit
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrant import onnx_wire as wire
 from calibrant.errors import ConfigError, ModelError, did_you_mean
-from calibrant.export.fold import (
-    Affine,
-    Array,
-    LogSoftmax,
-    Step,
-    SubtractMax,
-)
+from calibrant.export.blocks import Builder, emit, emit_affine
+from calibrant.export.fold import Affine, Array, Step
 from calibrant.onnx_file import OWN, GraphEdit
-from calibrant.onnx_wire import Attribute, Node, Value
+from calibrant.onnx_wire import Value
 
 OUTPUTS = ("probabilities", "logits", "features", "ood_score")
 OOD_KINDS = ("energy", "max-softmax", "feature-norm")
 KNOB_MODES = ("baked", "runtime", "required")
 KNOBS = ("temperature", "adjust_strength", "log_prior_ratio")
 FLOAT = 1
-EPS = 1e-12  # floor of a calibrated probability before its logarithm
 
 
 @dataclass(frozen=True)
@@ -70,16 +63,16 @@ class Tail:
     def edit(self, inputs: Sequence[Value]) -> GraphEdit:
         """Nodes, initializers, inputs and outputs; `inputs` are those of the body."""
         self._check()
-        graph = _Builder()
+        graph = Builder()
         current, rest, first, raw = self._head(graph)
         for step in rest:
-            current = _emit(graph, step, current, self.classes)
+            current = emit(graph, step, current)
         if self.knobs is not None:
             current = _knobs(graph, self.knobs, current, checked=not self.knobs.required)
         renamed = graph.finish(current, "logits")
         raw = "logits" if renamed and raw == current else raw
         if "probabilities" in self.outputs or (self.ood is not None and self.ood.kind == "max-softmax"):
-            graph.node("Softmax", ["logits"], output="probabilities", axis=-1)
+            graph.node("Softmax", "logits", output="probabilities", axis=-1)
         if "ood_score" in self.outputs and self.ood is not None:
             _ood(graph, self.ood, raw, first)
         free = [v for v in inputs if v.name not in KNOBS]
@@ -94,7 +87,7 @@ class Tail:
         if self.ood is not None and self.ood.kind == "feature-norm" and self.feature_dim is None:
             raise ModelError("a feature-norm score needs a model that gives features", fix="use energy")
 
-    def _head(self, graph: _Builder) -> tuple[str, list[Step], Affine, str]:
+    def _head(self, graph: Builder) -> tuple[str, list[Step], Affine, str]:
         """Emits the classifier; gives the current value, the steps left, and how to find the raw logits again."""
         rest = list(self.steps)
         fold = self.folded()
@@ -105,7 +98,7 @@ class Tail:
         weight, bias = fold.onto(self.weight, self.bias)
         graph.constant("head.weight", weight)
         graph.constant("head.bias", bias)
-        name = graph.node("Gemm", [self.source, OWN + "head.weight", OWN + "head.bias"], transB=1)
+        name = graph.node("Gemm", self.source, OWN + "head.weight", OWN + "head.bias", transB=1)
         return name, rest, fold, name
 
     def folded(self) -> Affine:
@@ -151,60 +144,7 @@ def check_choices(outputs: Sequence[str], ood: Mapping[str, Any] | None, knobs: 
         raise ConfigError(f'unknown knobs "{knobs}"', fix=did_you_mean(knobs, KNOB_MODES))
 
 
-@dataclass
-class _Builder:
-    nodes: list[Node] = field(default_factory=list)
-    initializers: dict[str, NDArray[np.generic]] = field(default_factory=dict)
-
-    def constant(self, name: str, values: Any, dtype: type[np.generic] = np.float32) -> str:
-        """An initializer of ours, rounded to float32 here and nowhere before."""
-        key = OWN + name
-        self.initializers[key] = np.ascontiguousarray(np.asarray(values, dtype))
-        return key
-
-    def node(self, op: str, inputs: Sequence[str], *, output: str | None = None, **attributes: Attribute) -> str:
-        name = f"{OWN}{len(self.nodes)}_{op}"
-        value = output or name
-        self.nodes.append(Node(op, tuple(inputs), (value,), name, attributes))
-        return value
-
-    def finish(self, value: str, name: str) -> bool:
-        """Gives the last value its public name; a value of the body gets an alias. Was it renamed?"""
-        last = self.nodes[-1] if self.nodes else None
-        if last is None or last.outputs != (value,):
-            self.node("Identity", [value], output=name)
-            return False
-        self.nodes[-1] = Node(last.op, last.inputs, (name,), last.name, last.attributes)
-        return True
-
-    def axis(self, value: int) -> str:
-        return self.constant(f"axis{value}", [value], np.int64)
-
-
-def _emit(graph: _Builder, step: Step, x: str, classes: int) -> str:
-    if isinstance(step, Affine):
-        return _emit_affine(graph, step, x)
-    if isinstance(step, SubtractMax):
-        return graph.node("Sub", [x, graph.node("ReduceMax", [x, graph.axis(1)], keepdims=1)])
-    if isinstance(step, LogSoftmax):
-        return graph.node("LogSoftmax", [x], axis=-1)
-    raise ModelError(f"no graph for {type(step).__name__}")
-
-
-def _emit_affine(graph: _Builder, step: Affine, x: str) -> str:
-    n = len(graph.nodes)
-    if not step.diagonal:
-        return graph.node(
-            "Gemm", [x, graph.constant(f"map{n}.weight", step.a), graph.constant(f"map{n}.bias", step.c)], transB=1
-        )
-    if np.any(step.a != 1):
-        x = graph.node("Mul", [x, graph.constant(f"map{n}.scale", step.a)])
-    if np.any(step.c != 0):
-        x = graph.node("Add", [x, graph.constant(f"map{n}.shift", step.c)])
-    return x
-
-
-def _knobs(graph: _Builder, knobs: Knobs, x: str, *, checked: bool) -> str:
+def _knobs(graph: Builder, knobs: Knobs, x: str, *, checked: bool) -> str:
     """x / temperature - adjust_strength * log_prior_ratio.
 
     Knobs with more rows than images would broadcast one image to several answers without a word; reshaping to the
@@ -214,24 +154,24 @@ def _knobs(graph: _Builder, knobs: Knobs, x: str, *, checked: bool) -> str:
         graph.initializers["temperature"] = np.full((1, 1), knobs.temperature, np.float32)
         graph.initializers["adjust_strength"] = np.full((1, 1), knobs.adjust_strength, np.float32)
         graph.initializers["log_prior_ratio"] = np.asarray(knobs.log_prior_ratio, np.float32).reshape(1, -1)
-    scaled = graph.node("Div", [x, "temperature"])
-    moved = graph.node("Sub", [scaled, graph.node("Mul", ["adjust_strength", "log_prior_ratio"])])
-    return graph.node("Reshape", [moved, graph.node("Shape", [x])]) if checked else moved
+    scaled = graph.node("Div", x, "temperature")
+    moved = graph.node("Sub", scaled, graph.node("Mul", "adjust_strength", "log_prior_ratio"))
+    return graph.node("Reshape", moved, graph.node("Shape", x)) if checked else moved
 
 
-def _ood(graph: _Builder, ood: Ood, raw: str, fold: Affine) -> None:
+def _ood(graph: Builder, ood: Ood, raw: str, fold: Affine) -> None:
     if ood.kind == "max-softmax":
-        top = graph.node("ReduceMax", ["probabilities", graph.axis(1)], keepdims=1)
-        graph.node("Sub", [graph.constant("one", [[1.0]]), top], output="ood_score")
+        top = graph.node("ReduceMax", "probabilities", graph.axis(1), keepdims=1)
+        graph.node("Sub", graph.constant("one", [[1.0]]), top, output="ood_score")
     elif ood.kind == "feature-norm":
-        norm = graph.node("ReduceL1", ["features", graph.axis(1)], keepdims=1)
-        gap = graph.node("Sub", [graph.constant("norm.mean", [[ood.mu]]), norm])
-        graph.node("Mul", [gap, graph.constant("norm.scale", [[1.0 / (ood.sd + 1e-3)]])], output="ood_score")
+        norm = graph.node("ReduceL1", "features", graph.axis(1), keepdims=1)
+        gap = graph.node("Sub", graph.constant("norm.mean", [[ood.mu]]), norm)
+        graph.node("Mul", gap, graph.constant("norm.scale", [[1.0 / (ood.sd + 1e-3)]]), output="ood_score")
     else:  # energy of the network's own logits, so what was folded comes off again
         if not fold.identity:
-            raw = _emit_affine(graph, Affine(1.0 / fold.a, -fold.c / fold.a), raw)
-        total = graph.node("ReduceLogSumExp", [raw, graph.axis(1)], keepdims=1)
-        graph.node("Neg", [total], output="ood_score")
+            raw = emit_affine(graph, Affine(1.0 / fold.a, -fold.c / fold.a), raw)
+        total = graph.node("ReduceLogSumExp", raw, graph.axis(1), keepdims=1)
+        graph.node("Neg", total, output="ood_score")
 
 
 def tail_reads(tail: Tail) -> set[str]:
