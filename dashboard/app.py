@@ -1,0 +1,8 @@
+"""The list of pages. Streamlit runs this file as a script at every interaction; everything else is imported."""
+
+import streamlit as st
+
+from calibrant.dashboard.pages import navigation
+
+st.set_page_config(page_title="Calibrant", layout="wide", initial_sidebar_state="collapsed")
+navigation().run()

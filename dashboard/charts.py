@@ -1,0 +1,192 @@
+"""Draws what it is given; computes nothing. Every function takes a table or a dataclass and the colours to use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from calibrant.dashboard.theme import Palette
+
+FONT = "Source Sans, Source Sans Pro, Helvetica, Arial, sans-serif"
+# Labels of both y axes get this much room, so that two charts under each other have their plots in line.
+Y_ROOM = 46
+
+
+def finished(chart: alt.TopLevelMixin, colours: Palette) -> Any:
+    """Fonts, axis and legend colours; the last step before a chart is shown or saved."""
+    axis = {
+        "labelColor": colours.text, "titleColor": colours.text, "gridColor": colours.grid,
+        "domainColor": colours.neutral, "tickColor": colours.neutral,
+        "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal",
+    }  # fmt: skip
+    chart = alt.layer(chart) if isinstance(chart, alt.Chart) else chart
+    return chart.configure(  # type: ignore[attr-defined]
+        font=FONT, background="transparent", axis=axis,
+        legend={"labelColor": colours.text, "titleColor": colours.text, "labelFontSize": 12, "titleFontSize": 12,
+                "orient": "top", "labelLimit": 170, "columns": 3},
+        title={"color": colours.text, "fontSize": 13, "fontWeight": "normal", "anchor": "start"},
+        view={"stroke": None},
+    )  # fmt: skip
+
+
+def lines(
+    table: pd.DataFrame, *, x: str, y: str, series: str | None, colours: Palette, title: str, percent: bool = False,
+    order: Sequence[str] = (), height: int = 240,
+) -> alt.LayerChart:  # fmt: skip
+    """Lines over epochs with a mark at each, one colour and one mark shape a series. Columns: x, y, series."""
+    form = ".2%" if percent else ".4f"
+    names = list(order) or [title]
+    shapes = ["circle", "diamond", "square", "triangle-up", "cross", "triangle-down"]
+    shown = table if series else table.assign(**{"series": title})
+    by = series or "series"
+    legend = alt.Legend(title=None) if len(names) > 1 else None
+    base = alt.Chart(shown).encode(
+        x=alt.X(f"{x}:Q", title="Epoch", axis=alt.Axis(format="d", tickMinStep=1, grid=False)),
+        y=alt.Y(
+            f"{y}:Q", title=None, scale=alt.Scale(zero=False, nice=True),
+            axis=alt.Axis(format=".0%" if percent and _wide(table[y]) else ".1%" if percent else "~g", tickCount=5,
+                          minExtent=Y_ROOM, maxExtent=Y_ROOM + 14),
+        ),
+        color=alt.Color(f"{by}:N", scale=alt.Scale(domain=names, range=list(colours.series)), legend=legend),
+        tooltip=[alt.Tooltip(f"{by}:N", title="Run"), alt.Tooltip(f"{x}:Q", title="Epoch"),
+                 alt.Tooltip(f"{y}:Q", title=title, format=form)],
+    )  # fmt: skip
+    points = base.mark_point(filled=True, size=36).encode(
+        shape=alt.Shape(f"{by}:N", scale=alt.Scale(domain=names, range=shapes), legend=legend)
+    )
+    return (base.mark_line(strokeWidth=2) + points).properties(height=height, title=title)
+
+
+def _wide(values: pd.Series[Any]) -> bool:
+    return bool(values.max() - values.min() > 0.06)
+
+
+def bands(table: pd.DataFrame, *, colours: Palette, title: str, height: int = 240) -> alt.LayerChart:
+    """The spread of many values over epochs. Columns: epoch, outer_low, low, middle, high, outer_high."""
+    x = alt.X("epoch:Q", title="Epoch", axis=alt.Axis(format="d", tickMinStep=1, grid=False))
+    y = {"title": None, "scale": alt.Scale(zero=False), "axis": alt.Axis(tickCount=5, minExtent=Y_ROOM, format="~g")}
+    names = (("outer_low", "5 %"), ("low", "25 %"), ("middle", "median"), ("high", "75 %"), ("outer_high", "95 %"))
+    tooltip = [alt.Tooltip("epoch:Q", title="Epoch")]
+    tooltip += [alt.Tooltip(f"{column}:Q", title=label, format=".3f") for column, label in names]
+    base = alt.Chart(table)
+    outer = base.mark_area(opacity=0.18, color=colours.under).encode(
+        x, alt.Y("outer_low:Q", **y), alt.Y2("outer_high:Q")
+    )
+    inner = base.mark_area(opacity=0.32, color=colours.under).encode(x, alt.Y("low:Q", **y), alt.Y2("high:Q"))
+    middle = base.mark_line(color=colours.under).encode(x, alt.Y("middle:Q", **y))
+    points = base.mark_point(filled=True, size=36, color=colours.under).encode(
+        x, alt.Y("middle:Q", **y), tooltip=tooltip
+    )
+    return (outer + inner + middle + points).properties(height=height, title=title)
+
+
+def bars(
+    table: pd.DataFrame, *, name: str, value: str, colours: Palette, title: str, reference: float | None = None,
+    form: str = ".3f",
+) -> alt.LayerChart:  # fmt: skip
+    """A horizontal bar for each name, in the order given. Names that are long lose their middle, not their end."""
+    order = list(table[name])
+    base = alt.Chart(table).encode(
+        y=alt.Y(f"{name}:N", sort=order, title=None, axis=alt.Axis(labelLimit=150, minExtent=60)),
+        x=alt.X(f"{value}:Q", title=title, axis=alt.Axis(format="~g", tickCount=6)),
+        tooltip=[alt.Tooltip(f"{name}:N", title="Class"), alt.Tooltip(f"{value}:Q", title=title, format=form)],
+    )
+    layers = [base.mark_bar(color=colours.under, height=14)]
+    if reference is not None:
+        line = alt.Chart(pd.DataFrame({"x": [reference]})).mark_rule(color=colours.over, strokeDash=[5, 4])
+        layers.append(line.encode(x="x:Q"))
+    return alt.layer(*layers).properties(height=max(60, 22 * len(table)))
+
+
+def reliability(
+    table: pd.DataFrame, *, colours: Palette, title: str, curve: pd.DataFrame | None = None, height: int = 370
+) -> alt.LayerChart:
+    """Accuracy against confidence, a mark for each bin, on the band that chance explains.
+
+    Columns: bin, low, high, rows, share, confidence, accuracy, accuracy_low, accuracy_high, band_low, band_high,
+    gap, verdict (over-confident | under-confident). `curve` (confidence, accuracy, low, high) draws a line instead.
+    """
+    x, y = _claimed("confidence"), _right("accuracy")
+    ends = pd.DataFrame({"confidence": [0.0, 1.0], "accuracy": [0.0, 1.0]})
+    diagonal = alt.Chart(ends).mark_line(strokeDash=[5, 4], color=colours.neutral, strokeWidth=1.5).encode(x, y)
+    if curve is not None:
+        band = alt.Chart(curve).mark_area(color=colours.band, opacity=0.9).encode(
+            x, _right("low"), alt.Y2("high:Q")
+        )  # fmt: skip
+        line = alt.Chart(curve).mark_line(color=colours.under, strokeWidth=2.5).encode(x, y)
+        dots = alt.Chart(curve).mark_point(filled=True, opacity=0, size=80).encode(x, y, tooltip=[
+            alt.Tooltip("confidence:Q", title="Confidence", format=".2%"),
+            alt.Tooltip("accuracy:Q", title="Accuracy near it", format=".2%"),
+        ])  # fmt: skip
+        return alt.layer(band, diagonal, line, dots).properties(height=height, title=title)
+    band = alt.Chart(table).mark_rect(color=colours.band).encode(
+        _claimed("low"), alt.X2("high:Q"),
+        _right("band_low"), alt.Y2("band_high:Q"),
+    )  # fmt: skip
+    verdict = alt.Color(
+        "verdict:N", legend=None,
+        scale=alt.Scale(domain=["over-confident", "under-confident"], range=[colours.over, colours.under]),
+    )  # fmt: skip
+    stems = alt.Chart(table).mark_rule(strokeWidth=4, opacity=0.55).encode(
+        x, _right("confidence"), alt.Y2("accuracy:Q"), color=verdict
+    )  # fmt: skip
+    chosen = alt.selection_point(name="bin", fields=["bin"], on="click", clear="dblclick", empty=False)
+    marks = alt.Chart(table).mark_point(filled=True, opacity=1, clip=True, strokeWidth=2).encode(
+        x, y, color=verdict,
+        shape=alt.Shape("verdict:N", legend=None, scale=alt.Scale(
+            domain=["over-confident", "under-confident"], range=["circle", "diamond"])),
+        size=alt.Size("share:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[45, 700])),
+        stroke=alt.condition(chosen, alt.value(colours.text), alt.value(colours.background)),
+        tooltip=[
+            alt.Tooltip("bin:Q", title="Bin"), alt.Tooltip("low:Q", title="From", format=".2%"),
+            alt.Tooltip("high:Q", title="To", format=".2%"), alt.Tooltip("rows:Q", title="Rows", format=","),
+            alt.Tooltip("confidence:Q", title="Mean confidence", format=".2%"),
+            alt.Tooltip("accuracy:Q", title="Accuracy", format=".2%"),
+            alt.Tooltip("accuracy_low:Q", title="Accuracy, 95 % from", format=".2%"),
+            alt.Tooltip("accuracy_high:Q", title="Accuracy, 95 % to", format=".2%"),
+            alt.Tooltip("gap:Q", title="Confidence - accuracy", format="+.2%"),
+            alt.Tooltip("verdict:N", title="The bin is"),
+        ],
+    ).add_params(chosen)  # fmt: skip
+    return alt.layer(band, diagonal, stems, marks).properties(height=height, title=title)
+
+
+def histogram(table: pd.DataFrame, *, colours: Palette, top: float, height: int = 140) -> alt.LayerChart:
+    """Share of the rows in each bin. Columns: bin, low, high, share, rows. `top` is the end of the y axis."""
+    bars = alt.Chart(table).mark_rect(color=colours.neutral, stroke=colours.background, strokeWidth=1).encode(
+        alt.X("low:Q", title="Confidence", scale=alt.Scale(domain=[0, 1.03]), axis=_share_axis()), alt.X2("high:Q"),
+        alt.Y("share:Q", title="Share of rows", scale=alt.Scale(domain=[0, top]),
+              axis=alt.Axis(format=".0%", tickCount=4, minExtent=Y_ROOM, maxExtent=Y_ROOM)),
+        y2=alt.datum(0),
+        tooltip=[
+            alt.Tooltip("low:Q", title="From", format=".2%"), alt.Tooltip("high:Q", title="To", format=".2%"),
+            alt.Tooltip("rows:Q", title="Rows", format=","), alt.Tooltip("share:Q", title="Share", format=".2%"),
+        ],
+    )  # fmt: skip
+    return alt.layer(bars).properties(height=height)
+
+
+def reliability_with_histogram(table: pd.DataFrame, *, colours: Palette, title: str, top: float) -> alt.VConcatChart:
+    """Both in one picture, for a file. On a page they are separate, since a concatenation cannot follow its width."""
+    upper = reliability(table, colours=colours, title=title).properties(width=420)
+    return alt.vconcat(upper, histogram(table, colours=colours, top=top).properties(width=420))
+
+
+def _claimed(field: str) -> alt.X:
+    return alt.X(
+        f"{field}:Q", title="Confidence: what the model claims", scale=alt.Scale(domain=[0, 1.03]), axis=_share_axis()
+    )
+
+
+def _right(field: str) -> alt.Y:
+    axis = _share_axis(minExtent=Y_ROOM, maxExtent=Y_ROOM)
+    return alt.Y(
+        f"{field}:Q", title="Accuracy: how often it is right", scale=alt.Scale(domain=[-0.03, 1.04]), axis=axis
+    )
+
+
+def _share_axis(**more: Any) -> alt.Axis:
+    return alt.Axis(format=".0%", values=[0, 0.2, 0.4, 0.6, 0.8, 1], **more)

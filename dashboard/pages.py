@@ -1,0 +1,48 @@
+"""Pages by address, and what happens when one cannot be drawn."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import streamlit as st
+
+from calibrant.dashboard import settings
+from calibrant.dashboard.artifacts import Shelf, scan
+from calibrant.dashboard.plain import plain
+from calibrant.dashboard.views import overview, reliability, training
+from calibrant.errors import CalibrantError
+
+log = logging.getLogger(__name__)
+
+# address: (title, function); the first is the start page. No icons: the browser would fetch a page's icon, as the
+# picture of its tab, from a font server far away.
+PAGES: dict[str, tuple[str, Callable[[Shelf], None]]] = {
+    "overview": ("Overview", overview.render),
+    "reliability": ("Reliability", reliability.render),
+    "training": ("Training", training.render),
+}
+
+
+def navigation() -> Any:
+    pages = [
+        st.Page(_guarded(render), title=title, url_path=address, default=address == "overview")
+        for address, (title, render) in PAGES.items()
+    ]
+    return st.navigation(pages, position="top")
+
+
+def _guarded(render: Callable[[Shelf], None]) -> Callable[[], None]:
+    """The page; what a file can cause becomes a message on it, and the other pages go on."""
+
+    def page() -> None:
+        try:
+            render(scan(settings.current().root))
+        except CalibrantError as error:
+            st.error(plain(error), icon=":material/error:")
+        except OSError as error:
+            log.warning("a file could not be read", exc_info=True)
+            st.error(f"A file could not be read: {plain(error.strerror or error)}", icon=":material/error:")
+
+    return page

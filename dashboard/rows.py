@@ -1,0 +1,112 @@
+"""Single rows of a predictions file: which lie in a bin, which are the worst. Read on the first click only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibration.bins import equal_width_index
+from calibrant.calibration.softmax import softmax
+from calibrant.dashboard.numbers import Scored
+from calibrant.errors import DataError
+from calibrant.predictions import PredictionsFile
+
+_BATCH_NUMBERS = 1 << 19
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The labelled rows, in order of the file. `position` is where each stands in the file."""
+
+    position: NDArray[np.int64]
+    confidence: NDArray[np.float64]
+    predicted: NDArray[np.int32]
+    label: NDArray[np.int32]
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        same: NDArray[np.bool_] = self.predicted == self.label
+        return same
+
+
+@dataclass(frozen=True)
+class Row:
+    id: str
+    label: int
+    predicted: int
+    confidence: float
+
+
+@lru_cache(4)
+def rows_of(scored: Scored) -> Rows:
+    """Confidence, prediction and label of each row: 24 bytes a row."""
+    file = PredictionsFile.open(scored.path.path)
+    calibrator = None if scored.calibrator is None else scored.calibrator.calibrator
+    parts: list[tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int32], NDArray[np.int32]]] = []
+    start = 0
+    for batch in file.batches(max(1024, _BATCH_NUMBERS // len(file.source.class_names))):
+        known = np.flatnonzero(batch.labels >= 0)
+        if len(known):
+            logits = batch.logits[known]
+            probs = softmax(logits.astype(np.float64)) if calibrator is None else calibrator.probabilities(logits)
+            predicted = probs.argmax(axis=1)
+            parts.append((
+                start + known, probs[np.arange(len(known)), predicted], predicted.astype(np.int32),
+                batch.labels[known].astype(np.int32),
+            ))  # fmt: skip
+        start += len(batch)
+    if not parts:
+        raise DataError("no row has a label", where=scored.path.path.name)
+    return Rows(*(np.concatenate(column) for column in zip(*parts, strict=True)))  # type: ignore[arg-type]
+
+
+def in_bin(rows: Rows, bins: int, number: int, predicted: tuple[int, ...] | None) -> NDArray[np.int64]:
+    """Rows of the equal-width bin (1 is the lowest): the wrong ones first, each half by falling confidence."""
+    chosen = equal_width_index(rows.confidence, bins) == number - 1
+    if predicted is not None:
+        chosen &= np.isin(rows.predicted, predicted)
+    index = np.flatnonzero(chosen)
+    return index[np.lexsort((-rows.confidence[index], rows.right[index]))]
+
+
+def worst(
+    rows: Rows, kind: Literal["over", "under"], predicted: tuple[int, ...] | None, most: int
+) -> NDArray[np.int64]:
+    """Over: wrong with the highest confidence. Under: right with the lowest."""
+    chosen = rows.right if kind == "under" else ~rows.right
+    if predicted is not None:
+        chosen &= np.isin(rows.predicted, predicted)
+    index = np.flatnonzero(chosen)
+    order = rows.confidence[index] if kind == "under" else -rows.confidence[index]
+    return index[np.argsort(order, kind="stable")[:most]]
+
+
+def read(scored: Scored, rows: Rows, index: NDArray[np.int64]) -> list[Row]:
+    ids = _ids(scored, rows.position[index])
+    return [
+        Row(name, int(rows.label[i]), int(rows.predicted[i]), float(rows.confidence[i]))
+        for name, i in zip(ids, index, strict=True)
+    ]
+
+
+def _ids(scored: Scored, positions: NDArray[np.int64]) -> list[str]:
+    import pyarrow.parquet as pq
+
+    found: dict[int, str] = {}
+    start = 0
+    for shard in PredictionsFile.open(scored.path.path).shards:
+        with pq.ParquetFile(shard) as file:
+            size = file.metadata.num_rows
+            here = positions[(positions >= start) & (positions < start + size)]
+            if len(here):
+                if "id" in file.schema_arrow.names:
+                    column = file.read(columns=["id"]).column(0).take(here - start).to_pylist()
+                else:
+                    column = [str(p) for p in here]
+                found |= dict(zip(here.tolist(), map(str, column), strict=True))
+            start += size
+    return [found[p] for p in positions.tolist()]

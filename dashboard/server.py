@@ -1,0 +1,119 @@
+"""Starts Streamlit on the app with every option that matters for safety set here, not by a file found somewhere."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+import webbrowser
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from calibrant.dashboard.settings import Settings
+from calibrant.dashboard.theme import streamlit_options
+from calibrant.errors import ConfigError
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+DEFAULT_PORT = 8501
+UPLOAD_MEGABYTES = 20
+
+
+def options(host: str, port: int, allowed_hosts: Sequence[str]) -> dict[str, object]:
+    """As flags of `streamlit run`, with "_" for the dots; flags win over any config.toml."""
+    return {
+        "server_address": host,
+        "server_port": port,
+        # Without this list a page of another site could reach the server under a name of its own (DNS rebinding).
+        "server_allowedHosts": list(allowed_hosts),
+        "server_headless": True,
+        "server_enableCORS": True,
+        "server_enableXsrfProtection": True,
+        "server_corsAllowedOrigins": [],
+        "server_enableStaticServing": False,
+        "server_baseUrlPath": "",
+        "server_fileWatcherType": "none",
+        "server_runOnSave": False,
+        "server_maxUploadSize": UPLOAD_MEGABYTES,
+        "server_showEmailPrompt": False,
+        "browser_gatherUsageStats": False,
+        "client_toolbarMode": "minimal",
+        "client_showErrorDetails": "type",  # the traceback goes to the terminal
+        "client_showErrorLinks": False,
+        "client_showSidebarNavigation": True,
+        "runner_magicEnabled": False,
+        "logger_level": "warning",
+        "logger_hideWelcomeMessage": True,
+        **streamlit_options(),
+    }
+
+
+def choose_port(host: str, wanted: int | None) -> int:
+    """The wanted port if it is free, a clear error if not; without a wish the usual one, or any other free one."""
+    if wanted is not None:
+        return _bind(host, wanted)
+    try:
+        return _bind(host, DEFAULT_PORT)
+    except ConfigError:
+        return _bind(host, 0)
+
+
+def _bind(host: str, port: int) -> int:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        if os.name == "posix":  # a port in TIME_WAIT is free for a server
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except (OSError, UnicodeError) as error:
+            if getattr(error, "errno", None) == errno.EADDRINUSE:
+                raise ConfigError(
+                    f"port {port} is in use", where="--port", fix="choose another, or 0 for any"
+                ) from None
+            what = getattr(error, "strerror", None) or str(error)
+            raise ConfigError(f"cannot listen on {host}:{port} ({what})", where="--host/--port") from None
+        chosen: int = probe.getsockname()[1]
+        return chosen
+
+
+def address(host: str, port: int) -> str:
+    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104
+    return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
+
+
+def run(
+    settings: Settings, *, host: str, port: int, allowed_hosts: Sequence[str], when_ready: Callable[[], None]
+) -> None:
+    """Serves until SIGINT or SIGTERM. Calls `when_ready` once, from another thread, when pages can be asked for."""
+    # Imported now and not by the first visitor, whose first chart comes up to a second sooner for it.
+    for module in ("pandas", "altair", "pyarrow.parquet", "calibrant.dashboard.views"):
+        importlib.import_module(module)
+    from streamlit.web import bootstrap
+
+    flags = options(host, port, allowed_hosts)
+    script = Path(__file__).resolve().parent / "app.py"
+    # Streamlit also reads .streamlit/config.toml of the working directory: let that be our own folder.
+    os.chdir(script.parent)
+    bootstrap.load_config_options(flag_options=flags)
+    threading.Thread(target=_watch, args=(address(host, port), when_ready), daemon=True).start()
+    bootstrap.run(str(script), False, settings.to_arguments(), flags)
+
+
+def _watch(url: str, when_ready: Callable[[], None]) -> None:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    for _ in range(600):
+        try:
+            with opener.open(f"{url}/_stcore/health", timeout=2) as answer:
+                if answer.status == 200:
+                    when_ready()
+                    return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+
+
+def open_browser(url: str) -> None:
+    webbrowser.open(url)

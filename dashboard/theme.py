@@ -1,0 +1,59 @@
+"""Colours and sizes, for the pages (Streamlit options) and for the charts. Contrast was measured in both themes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Mode = Literal["light", "dark"]
+
+
+@dataclass(frozen=True)
+class Palette:
+    """Blue is under-confident, orange over-confident; the two differ in shape as well wherever they are marks."""
+
+    under: str
+    over: str
+    neutral: str
+    band: str  # what chance explains
+    text: str
+    grid: str
+    background: str
+    series: tuple[str, ...]  # lines of several runs
+
+
+LIGHT = Palette(
+    "#1F6FB5", "#C4560A", "#6B7280", "#D5D9E0", "#555555", "#E6E8EC", "#FFFFFF",
+    ("#1F6FB5", "#C4560A", "#2E7D4F", "#8E4FB8", "#8A6D00", "#B03A5B"),
+)  # fmt: skip
+DARK = Palette(
+    "#4C9BE8", "#F28E2B", "#9AA0A6", "#3A3F4A", "#C9CDD3", "#2C313A", "#0E1117",
+    ("#4C9BE8", "#F28E2B", "#62C48A", "#C08BE6", "#D9BC3F", "#EC7F9C"),
+)  # fmt: skip
+
+
+def palette(mode: str | None) -> Palette:
+    return DARK if mode == "dark" else LIGHT
+
+
+def streamlit_options() -> dict[str, object]:
+    """Theme options as `streamlit run` flags name them, with "_" for the dots."""
+    common = {
+        "theme_baseFontSize": 15,
+        "theme_metricValueFontSize": "1.6rem",
+        "theme_paddingTop": "0.75rem",
+        "theme_headingFontSizes": ["1.9rem", "1.4rem", "1.15rem", "1rem", "1rem", "1rem"],
+        # Named so that a config.toml in a working directory cannot bring a font from elsewhere.
+        "theme_font": "sans-serif",
+        "theme_headingFont": "sans-serif",
+        "theme_codeFont": "monospace",
+    }
+    light = {"primaryColor": LIGHT.under, "backgroundColor": LIGHT.background, "textColor": "#22262C"}
+    dark = {"primaryColor": DARK.under, "backgroundColor": DARK.background, "textColor": "#E8EAED"}
+    light |= {"secondaryBackgroundColor": "#F3F5F8", "orangeTextColor": LIGHT.over, "blueTextColor": LIGHT.under}
+    dark |= {"secondaryBackgroundColor": "#1D222B", "orangeTextColor": DARK.over, "blueTextColor": DARK.under}
+    return (
+        common
+        | {f"theme_light_{key}": value for key, value in light.items()}
+        | {f"theme_dark_{key}": value for key, value in dark.items()}
+    )

@@ -1,0 +1,142 @@
+"""The lower part of the Reliability page: the rows of a bin, the worst rows, and the table of classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import streamlit as st
+
+from calibrant.dashboard import controls, downloads, numbers, pictures, rows, settings, show
+from calibrant.dashboard.artifacts import PredictionsRef, Run, Shelf
+from calibrant.dashboard.plain import plain, short
+from calibrant.errors import CalibrantError
+
+if TYPE_CHECKING:
+    from calibrant.dashboard.groups import Selection
+    from calibrant.dashboard.views.reliability import Side
+
+PER_PAGE = 24
+_SIDE = 150
+_LOWER = {
+    "bin": "Rows of the bin",
+    "over": "Most over-confident",
+    "under": "Most under-confident",
+    "classes": "Classes",
+}
+
+
+def render(
+    shelf: Shelf, run: Run, predictions: PredictionsRef, sides: list[Side], selection: Selection, bins: int,
+    picked: tuple[str, int] | None,
+) -> None:  # fmt: skip
+    st.subheader("Rows and classes")
+    kind = controls.choose_one_of_few(
+        "Show", list(_LOWER), key="lower", labels=_LOWER,
+        help="Over-confident: wrong, and sure of it. Under-confident: right, and unsure of it.",
+    )  # fmt: skip
+    side = sides[-1]
+    if kind == "classes":
+        _classes(side, bins)
+        return
+    if kind == "bin":
+        if picked is None:
+            st.markdown("Click a mark in a diagram, or choose a bin above, to see its rows.")
+            return
+        side = next(s for s in sides if s.key == picked[0])
+        found = rows.in_bin(rows.rows_of(side.scored), bins, picked[1], selection.classes)
+    else:
+        # A hundred is four pages: more than anybody looks through, and each page reads its ids anew.
+        found = rows.worst(rows.rows_of(side.scored), "over" if kind == "over" else "under", selection.classes, 96)
+    if len(found) == 0:
+        st.markdown("There is none.")
+        return
+    pages = -(-len(found) // PER_PAGE)
+    page = 1
+    if pages > 1:
+        page = controls.slide("Page", 1, min(pages, 500), key="page", default=1)
+    shown = rows.read(side.scored, rows.rows_of(side.scored), found[(page - 1) * PER_PAGE : page * PER_PAGE])
+    st.markdown(
+        f"{show.count(len(found))} rows, confidence {side.title.lower().split(':')[0]} calibration"
+        + (f", page {page} of {pages}" if pages > 1 else "")
+        + (". The wrong ones come first." if kind == "bin" else ".")
+    )
+    where = pictures.folders(shelf, run, predictions, settings.current().images)
+    _cards(shown, predictions, where)
+
+
+def _cards(shown: list[rows.Row], predictions: PredictionsRef, where: tuple[Path, ...]) -> None:
+    names = predictions.source.class_names
+    found = [pictures.find(where, row.id) for row in shown]
+    if not any(found):
+        table = pd.DataFrame({
+            "id": [r.id for r in shown], "label": [names[r.label] for r in shown],
+            "predicted": [names[r.predicted] for r in shown], "confidence (%)": [100 * r.confidence for r in shown],
+        })  # fmt: skip
+        st.dataframe(
+            table, hide_index=True, width="stretch", key="row-table",
+            column_config={"confidence (%)": st.column_config.NumberColumn(format="%.2f")},
+        )  # fmt: skip
+        st.markdown(
+            "The pictures are not below this folder. To see them, start with: "
+            "`calibrant dashboard RUNS --images FOLDER`, the folder that the ids are relative to."
+        )
+        return
+    with st.container(horizontal=True, key="cards"):
+        for row, path in zip(shown, found, strict=True):
+            with st.container(width=_SIDE, gap="small"):
+                _picture(path)
+                verdict = ":material/check:" if row.label == row.predicted else ":material/close:"
+                st.markdown(
+                    f"{verdict} **{plain(short(names[row.predicted], 28))}** {show.percent(row.confidence, 1)}"
+                    + ("" if row.label == row.predicted else f"  \nlabel: {plain(short(names[row.label], 28))}")
+                )
+
+
+def _picture(path: Path | None) -> None:
+    if path is None:
+        st.markdown("*(no picture)*")
+        return
+    try:
+        st.image(pictures.thumbnail(path, 2 * _SIDE), width=_SIDE)
+    except CalibrantError as error:
+        st.markdown(f"*{plain(error.what)}*")
+
+
+def _classes(side: Side, bins: int) -> None:
+    evaluation = numbers.scores(side.scored, bins=bins)
+    if not evaluation.per_class:
+        st.markdown("There are too many classes for a table here; `calibrant evaluate --json` writes all of them.")
+        return
+    table = pd.DataFrame([
+        {
+            "Class": c.name, "Rows": c.rows, "Predicted": c.predicted, "Recall (%)": _hundred(c.recall),
+            "Precision (%)": _hundred(c.precision), "Claims too much (points)": _hundred(c.gap),
+            "ECE (%)": None if c.ece is None else 100 * c.ece.value,
+            "ECE if perfect (%)": None if c.ece is None or c.ece.null is None else 100 * c.ece.null,
+        }
+        for c in evaluation.per_class
+    ])  # fmt: skip
+    number = st.column_config.NumberColumn
+    st.dataframe(
+        table, hide_index=True, width="stretch", key="class-table",
+        column_config={
+            "Class": st.column_config.TextColumn(pinned=True),
+            "Rows": number(format="localized", help="Rows with this label"),
+            "Predicted": number(format="localized", help="Rows predicted as this class"),
+            "Recall (%)": number(format="%.2f", help="Share of the class's rows that are found"),
+            "Precision (%)": number(format="%.2f", help="Share of the rows predicted as it that are of it"),
+            "Claims too much (points)": number(
+                format="%.2f", help="Mean confidence minus precision of the rows predicted as it; below 0: too little"
+            ),
+            "ECE (%)": number(format="%.2f", help="Expected calibration error of the rows predicted as it"),
+            "ECE if perfect (%)": number(format="%.2f", help="What chance alone shows on as many rows"),
+        },
+    )  # fmt: skip
+    st.markdown(f"{'After' if side.key == 'after' else 'Before'} calibration. Click a column's head to sort.")
+    downloads.offer(f"classes-{side.key}", table)
+
+
+def _hundred(value: float | None) -> float | None:
+    return None if value is None else 100 * value

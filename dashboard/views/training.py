@@ -1,0 +1,238 @@
+"""Training: how the runs went, epoch by epoch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from calibrant.dashboard import charts, controls, show
+from calibrant.dashboard.artifacts import Run, Shelf, read_log
+from calibrant.dashboard.plain import plain
+
+MOST_RUNS = 6
+_FRESH_SECONDS = 120
+# column: (title, shown as a percentage)
+_VALIDATION = {
+    "val.accuracy": ("Accuracy, validation", True),
+    "val.balanced_accuracy": ("Balanced accuracy, validation", True),
+    "val.ece": ("ECE (expected calibration error), validation", True),
+    "val.adaptive_ece": ("ECE in bins of equal mass, validation", True),
+    "val.over_ece": ("Over-confident part of ECE", True),
+    "val.under_ece": ("Under-confident part of ECE", True),
+    "val.nll": ("NLL (negative log-likelihood), validation", False),
+    "val.brier": ("Brier score, validation", False),
+    "train.loss": ("Training loss", False),
+    "lr": ("Learning rate", False),
+}
+_GATE = {
+    "loss.overconfident_share": "over-confident",
+    "loss.underconfident_share": "under-confident",
+}
+
+
+def render(shelf: Shelf) -> None:
+    st.title("Training")
+    runs = [run for run in shelf.runs if run.metrics is not None]
+    if not runs:
+        st.info("No training log here yet. A run writes one while it trains:", icon=":material/info:")
+        st.code("calibrant train --data images --out runs/first", language="bash")
+        return
+    names = [run.name for run in runs]
+    chosen = controls.choose_several(
+        "Runs", names, key="runs", default=names[: min(3, len(names))], most=MOST_RUNS,
+        help="Up to six runs are drawn together.",
+    )  # fmt: skip
+    picked = [run for run in runs if run.name in chosen]
+    growing = any(_is_fresh(run) for run in picked)
+    # Only this part runs again while a training is going on; the controls stay as they are.
+    st.fragment(_curves, run_every=4 if growing else None)(picked)
+
+
+def _is_fresh(run: Run) -> bool:
+    try:
+        return run.metrics is not None and time.time() - run.metrics.stat().st_mtime < _FRESH_SECONDS
+    except OSError:
+        return False
+
+
+def _curves(runs: Sequence[Run]) -> None:
+    tables = {run.name: table_of(read_log(run.metrics)) for run in runs if run.metrics is not None}
+    empty = [name for name, table in tables.items() if table.empty]
+    for name in empty:
+        st.info(f"**{plain(name)}** has not finished its first epoch.", icon=":material/hourglass_empty:")
+    tables = {name: table for name, table in tables.items() if name not in empty}
+    if not tables:
+        return
+    _last_epochs(tables)
+    both = pd.concat([table.assign(run=name) for name, table in tables.items()], ignore_index=True)
+    st.subheader("Accuracy and calibration by epoch")
+    columns = st.columns(2)
+    present = [key for key in _VALIDATION if key in both and both[key].notna().any()]
+    for i, key in enumerate(present):
+        title, is_share = _VALIDATION[key]
+        with columns[i % 2]:
+            _line_chart(both, key, title, is_share, list(tables))
+    _fedlas(tables)
+    _vace(tables, runs)
+
+
+def _last_epochs(tables: dict[str, pd.DataFrame]) -> None:
+    """Where each run stands: its best epoch if it says which, else its last."""
+    rows = []
+    for name, table in tables.items():
+        best = table[table["best"] == True] if "best" in table else table.iloc[0:0]  # noqa: E712
+        row = (best if len(best) else table).iloc[-1]
+        rows.append({
+            "Run": name, "Epochs": int(table["epoch"].max()), "Best epoch": int(row["epoch"]) if len(best) else None,
+            "Accuracy (%)": _hundred(row, "val.accuracy"), "ECE (%)": _hundred(row, "val.ece"),
+            "NLL": row.get("val.nll"), "Minutes": table["seconds"].sum() / 60 if "seconds" in table else None,
+        })  # fmt: skip
+    st.dataframe(
+        pd.DataFrame(rows), hide_index=True, width="stretch", key="epochs",
+        column_config={
+            "Run": st.column_config.TextColumn(pinned=True),
+            "Accuracy (%)": st.column_config.NumberColumn(format="%.2f", help="Validation set, best epoch"),
+            "ECE (%)": st.column_config.NumberColumn(
+                format="%.2f",
+                help="Expected calibration error: the average distance between what the model claims and how often "
+                "it is right",
+            ),
+            "NLL": st.column_config.NumberColumn(
+                format="%.4f", help="Negative log-likelihood, natural logarithm; lower is better"
+            ),
+            "Minutes": st.column_config.NumberColumn(format="%.1f", help="Training and validation, all epochs"),
+        },
+    )  # fmt: skip
+
+
+def _hundred(row: Any, key: str) -> float | None:
+    value = row.get(key)
+    return None if value is None else 100 * value
+
+
+def _line_chart(both: pd.DataFrame, key: str, title: str, is_share: bool, order: Sequence[str]) -> None:
+    shown = both[["epoch", "run", key]].dropna().rename(columns={key: "value"})
+    show.chart(
+        f"training-{key}", shown,
+        partial(
+            charts.lines, shown, x="epoch", y="value", series="run", title=title, percent=is_share, order=order
+        ),
+        alt=f"{title} by epoch", key=f"chart-{key.replace('.', '-')}",
+    )  # fmt: skip
+
+
+def _fedlas(tables: dict[str, pd.DataFrame]) -> None:
+    gated = {name: t for name, t in tables.items() if all(key in t for key in _GATE)}
+    if not gated:
+        return
+    st.subheader("FeDLaS gate")
+    st.markdown(
+        "The gate of the FeDLaS loss decides for each training image whether the network is over- or under-confident "
+        "about it. The flip rate is the share of images whose decision differs from the one an epoch before: it falls "
+        "as the gate settles."
+    )
+    left, right = st.columns(2)
+    for name, table in gated.items():
+        long = pd.concat(
+            [pd.DataFrame({"epoch": table["epoch"], "part": part, "value": table[key]}) for key, part in _GATE.items()]
+        ).dropna()
+        with left:
+            show.chart(
+                f"gate-{name}", long,
+                partial(
+                    charts.lines, long, x="epoch", y="value", series="part", title=f"Gate's shares, {name}",
+                    percent=True, order=list(_GATE.values()),
+                ),
+                alt="Share of training images over- and under-confident by the gate",
+                key=f"chart-gate-{name}",
+            )  # fmt: skip
+    flips = [
+        t[["epoch", "loss.flip_rate"]].rename(columns={"loss.flip_rate": "value"}).assign(run=name)
+        for name, t in gated.items() if "loss.flip_rate" in t
+    ]  # fmt: skip
+    rates = pd.concat(flips, ignore_index=True).dropna() if flips else pd.DataFrame()
+    if not rates.empty:
+        with right:
+            show.chart(
+                "flip-rate", rates,
+                partial(
+                    charts.lines, rates, x="epoch", y="value", series="run", title="Flip rate of the gate",
+                    percent=True, order=list(gated),
+                ),
+                alt="Flip rate by epoch", key="chart-flip-rate",
+            )  # fmt: skip
+
+
+def _vace(tables: dict[str, pd.DataFrame], runs: Sequence[Run]) -> None:
+    spread = {name: t for name, t in tables.items() if "loss.tau_quantiles" in t}
+    if not spread:
+        return
+    st.subheader("VACE class temperatures")
+    st.markdown(
+        "Each class has a temperature, tau, that divides its logit. Classes whose features scatter more get a higher "
+        "one, which makes the network more careful about them."
+    )
+    for name, table in spread.items():
+        left, right = st.columns(2)
+        quantiles = _quantiles(table)
+        if not quantiles.empty:
+            with left:
+                show.chart(
+                    f"tau-{name}", quantiles,
+                    partial(
+                        charts.bands, quantiles, title=f"tau of the classes, {name}: median, 50 %, 90 %"
+                    ),
+                    alt="Spread of the class temperatures by epoch", key=f"chart-tau-{name}",
+                )  # fmt: skip
+        with right:
+            _tau_by_class(next(run for run in runs if run.name == name))
+
+
+def _quantiles(table: pd.DataFrame) -> pd.DataFrame:
+    rows = table[["epoch", "loss.tau_quantiles"]].dropna()
+    rows = rows[[isinstance(v, list) and len(v) == 5 for v in rows["loss.tau_quantiles"]]]
+    names = ["outer_low", "low", "middle", "high", "outer_high"]
+    values = pd.DataFrame(rows["loss.tau_quantiles"].tolist(), columns=names, index=rows.index, dtype=float)
+    return pd.concat([rows[["epoch"]], values], axis=1)
+
+
+def _tau_by_class(run: Run) -> None:
+    best = run.best()
+    taus = best.source.class_temperatures if best is not None else None
+    if best is None or taus is None:
+        return
+    table = pd.DataFrame({"class": best.source.class_names, "tau": taus}).sort_values("tau", ascending=False)
+    cut = table if len(table) <= 24 else pd.concat([table.head(12), table.tail(12)])
+    show.chart(
+        f"tau-classes-{run.name}", table,
+        partial(charts.bars, cut, name="class", value="tau", title="tau at the best epoch", reference=1.0),
+        alt="Class temperature of each class", key=f"chart-tau-class-{run.name}",
+    )  # fmt: skip
+    if len(table) > 24:
+        st.markdown(f"The 12 highest and the 12 lowest of {len(table)} classes; the file has all.")
+
+
+def table_of(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """Rows of metrics.jsonl with nested names joined by a dot; a later line of the same epoch wins (a resumed run)."""
+    flat: dict[int, dict[str, Any]] = {}
+    for row in rows:
+        epoch = row.get("epoch")
+        if isinstance(epoch, bool) or not isinstance(epoch, int | float):
+            continue
+        line: dict[str, Any] = {}
+        for key, value in row.items():
+            if isinstance(value, dict):
+                line |= {f"{key}.{inner}": v for inner, v in value.items()}
+            else:
+                line[key] = value
+        flat[int(epoch)] = {**line, "epoch": int(epoch)}
+    table = pd.DataFrame([flat[epoch] for epoch in sorted(flat)])
+    for column in table.columns:
+        if column in _VALIDATION or column in _GATE or column in ("loss.flip_rate", "seconds"):
+            table[column] = pd.to_numeric(table[column], errors="coerce")
+    return table
