@@ -159,6 +159,15 @@ def test_mixed_rows_stay_out_of_the_statistics() -> None:
     assert value.item() == pytest.approx(expected.item(), rel=1e-12)
 
 
+def test_rows_of_soft_probabilities_stay_out_of_the_statistics_too() -> None:
+    f, z = torch.randn(4, 3, dtype=torch.float64), torch.randn(4, 2, dtype=torch.float64)
+    q = torch.tensor([[1.0, 0.0], [0.7, 0.3], [0.0, 1.0], [1.0, 0.0]])
+    soft, plain = VACE(2, 3), VACE(2, 3)
+    soft(z, q, f)
+    plain(z[[0, 2, 3]], torch.tensor([0, 1, 0]), f[[0, 2, 3]])
+    assert all(torch.equal(a, b) for a, b in zip(soft.state_dict().values(), plain.state_dict().values(), strict=True))
+
+
 @pytest.mark.parametrize("gauge", ["none", "mean"])
 @pytest.mark.parametrize("conv", [False, True])
 def test_folded_head_gives_the_adjusted_logits(gauge: str, conv: bool) -> None:
