@@ -53,7 +53,7 @@ def log_prior_ratio(train_prior: ArrayLike, target_prior: ArrayLike | None = Non
         empty = np.flatnonzero(prior == 0)
         if len(empty):
             raise ConfigError(
-                f"the {name} prior of class {int(empty[0])} is 0 ({len(empty)} such class{'es'[: 2 * (len(empty) > 1)]})",
+                f"the {name} prior of class {int(empty[0])} is 0 (classes with prior 0: {len(empty)})",
                 fix="its log ratio is infinite: leave the class out, or pass counts with smooth=1",
             )  # fmt: skip
     ratio: Vector = np.log(train) - np.log(target)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from calibrant.calibration.adjustment import checked_ratio
-from calibrant.calibration.calibrators import affine, structured, temperature
+from calibrant.calibration.calibrators import affine, auto, beta, binning, ensemble, structured, temperature
 from calibrant.calibration.calibrators.base import FORMS, Calibrator
 from calibrant.calibration.inputs import check_labels, check_logits, check_weights
 from calibrant.errors import ConfigError, did_you_mean
@@ -25,6 +25,12 @@ _FITS: dict[str, Callable[..., tuple[dict[str, Any], dict[str, Any]]]] = {
     "matrix": affine.fit_matrix,
     "dirichlet": affine.fit_dirichlet,
     "structured": structured.fit_structured,
+    "beta": beta.fit_beta,
+    "isotonic": binning.fit_isotonic,
+    "histogram": binning.fit_histogram,
+    "bbq": binning.fit_bbq,
+    "enir": binning.fit_enir,
+    "ensemble-temperature": ensemble.fit_ensemble,
 }
 FORMS.update({
     "temperature": temperature.FORM,
@@ -33,9 +39,15 @@ FORMS.update({
     "matrix": affine.MATRIX,
     "dirichlet": affine.DIRICHLET,
     "structured": structured.FORM,
+    "beta": beta.FORM,
+    "isotonic": binning.KNOTS,
+    "histogram": binning.HISTOGRAM,
+    "bbq": binning.KNOTS,
+    "enir": binning.KNOTS,
+    "ensemble-temperature": ensemble.FORM,
 })  # fmt: skip
 
-METHODS = tuple(_FITS)
+METHODS = (*_FITS, "auto")
 
 
 def fit(
@@ -54,18 +66,25 @@ def fit(
     and strength of the deployed formula: the map is then fitted inside the whole expression, and the term stays outside
     of the calibrator. Options belong to the method (see docs/calibration.md); an unknown one is an error.
     """
-    if method not in _FITS:
-        raise ConfigError(f'no calibration method "{method}"', fix=did_you_mean(method, _FITS))
+    if method not in METHODS:
+        raise ConfigError(f'no calibration method "{method}"', fix=did_you_mean(method, METHODS))
     z = check_logits(logits)
     y = check_labels(labels, *z.shape)
     w = check_weights(weights, len(y))
-    function = _FITS[method]
+    function = auto.choose if method == "auto" else _FITS[method]
     accepted = inspect.signature(function).parameters
     known = [name for name, p in accepted.items() if p.kind is p.KEYWORD_ONLY and name != "offset"]
+    if method == "auto":
+        known = ["candidates", "folds", "seed"]
     for name in options:
         if name not in known:
             fix = did_you_mean(name, known) if known else "it has no options"
             raise ConfigError(f'calibration method "{method}" has no option "{name}"', fix=fix)
+    if method == "auto":
+        shared = {} if strength == 0.0 else {"log_prior_ratio": log_prior_ratio, "strength": strength}
+        return auto.choose(fit, z, y, w, **options, **shared)
+    if w is not None and "weights" not in accepted:
+        raise ConfigError(f'method "{method}" takes no weights', fix="isotonic and beta are like it and do")
     if strength != 0.0:
         if log_prior_ratio is None:
             raise ConfigError(f"adjustment strength {strength} without log_prior_ratio")
@@ -75,7 +94,8 @@ def fit(
                 fix="fit it on data that follow the training prior with strength 0",
             )
         options["offset"] = -strength * checked_ratio(log_prior_ratio, z.shape[1])
-    parameters, notes = function(z, y, w, **options)
+    arguments = (z, y, w) if "weights" in accepted else (z, y)
+    parameters, notes = _FITS[method](*arguments, **options)
     fitted_on: dict[str, Any] = {"rows": len(y), "prior": (np.bincount(y, minlength=z.shape[1]) / len(y)).tolist()}
     if w is not None:
         fitted_on["weighted"] = True

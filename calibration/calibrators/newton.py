@@ -32,12 +32,16 @@ class Problem:
     bias: bool
 
     @classmethod
-    def make(cls, x: Vector, y: Labels, weights: Weights | None, offset: Vector | None, full: bool, bias: bool) -> Problem:
+    def make(
+        cls, x: Vector, y: Labels, weights: Weights | None, offset: Vector | None, full: bool, bias: bool
+    ) -> Problem:
         w = np.full(len(y), 1.0 / len(y)) if weights is None else weights / weights.sum()
         return cls(x, y, w, np.zeros(x.shape[1]) if offset is None else offset, full, bias)
 
     @classmethod
-    def diagonal_map(cls, x: Vector, y: Labels, weights: Weights | None, offset: Vector | None, *, bias: bool) -> Problem:
+    def diagonal_map(
+        cls, x: Vector, y: Labels, weights: Weights | None, offset: Vector | None, *, bias: bool
+    ) -> Problem:
         return cls.make(x, y, weights, offset, False, bias)
 
     @classmethod
@@ -179,7 +183,11 @@ def _lbfgs(problem: Problem, start: Vector, penalty: Vector, t0: Vector, toleran
         return value + float(penalty @ (t - t0) ** 2), gradient + 2 * penalty * (t - t0)
 
     found = minimize(
-        both, start, jac=True, method="L-BFGS-B", options={"maxiter": 500, "gtol": tolerance, "ftol": 1e-12, "maxcor": 20}
+        both,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 500, "gtol": tolerance, "ftol": 1e-12, "maxcor": 20},
     )
     size = float(np.abs(found.jac).max())
     return Minimum(np.asarray(found.x), float(found.fun), size, int(found.nit), bool(found.success))

@@ -143,7 +143,9 @@ def _by_held_out(problem: Problem, group: NDArray[np.int64], prior: Vector) -> t
         part = Problem.full_map(problem.x[~test], problem.labels[~test], problem.weights[~test], problem.offset)
         scores, point = [], centre
         for value in reversed(_FACTORS):  # strongest first: each fit starts near its end
-            point = minimise(part, point, value * prior[group] / (2 * 0.8 * n), centre=centre, tolerance=1e-5).parameters
+            point = minimise(
+                part, point, value * prior[group] / (2 * 0.8 * n), centre=centre, tolerance=1e-5
+            ).parameters
             log_p = log_softmax(problem.outputs(point, problem.x[test]))
             loss = -log_p[np.arange(len(log_p)), problem.labels[test]]
             scores.append((float(np.dot(problem.weights[test], loss)), value))

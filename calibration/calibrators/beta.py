@@ -1,0 +1,107 @@
+"""Beta calibration, one-vs-rest: q_k = 1 / (1 + exp(-(a_k log p_k - b_k log(1 - p_k) + c_k))), a_k, b_k >= 0.
+
+Kull, Silva Filho and Flach 2017. Fitted by Newton's method on the logistic log-loss of each class; a slope that would be
+negative is set to 0 and the rest fitted again, so every map is monotone. Calibrated logits are log max(q_k, 1e-12).
+log(1 - p_k) is taken from the other classes' exponentials, so it stays exact where p_k rounds to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibration.calibrators.base import Form, Matrix, numbers
+from calibrant.calibration.inputs import Floats, Labels, Weights
+from calibrant.calibration.softmax import FLOOR, log_softmax
+from calibrant.errors import ConfigError
+
+Vector = NDArray[np.float64]
+# Inputs are cut here: beyond, one far-off row would decide a slope. The same bound as float64's spacing at 1.
+_LOWEST_LOG = float(np.log(np.finfo(np.float64).eps))
+
+
+def fit_beta(logits: Floats, labels: Labels, weights: Weights | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    log_p, log_rest = log_p_and_rest(logits)
+    w = np.full(len(labels), 1.0 / len(labels)) if weights is None else weights / weights.sum()
+    rows = [_fit_class(log_p[:, k], log_rest[:, k], labels == k, w) for k in range(log_p.shape[1])]
+    a, b, c = np.array(rows).T
+    return {"a": a.tolist(), "b": b.tolist(), "c": c.tolist()}, {}
+
+
+def log_p_and_rest(logits: Floats) -> tuple[Matrix, Matrix]:
+    """log p_k and log(1 - p_k), the latter without cancellation."""
+    log_p = log_softmax(logits)
+    e = np.exp(log_p)
+    top = e.argmax(axis=1)
+    here = np.arange(len(e))
+    rest = 1.0 - e
+    others = e.copy()
+    others[here, top] = 0.0
+    rest[here, top] = others.sum(axis=1)
+    with np.errstate(divide="ignore"):
+        log_rest = np.log(rest)
+    return np.maximum(log_p, _LOWEST_LOG), np.maximum(log_rest, _LOWEST_LOG)
+
+
+def _fit_class(log_p: Vector, log_rest: Vector, positive: NDArray[np.bool_], w: Vector) -> tuple[float, float, float]:
+    share = float(np.dot(w, positive))
+    if share <= 0.0 or share >= 1.0:
+        # A class without rows (or with all): nothing to learn; keep the probability as it is.
+        return 1.0, 1.0, 0.0
+    features = np.stack([log_p, -log_rest, np.ones_like(log_p)], axis=1)
+    slopes = [0, 1]
+    while True:
+        t = _logistic(features[:, [*slopes, 2]], positive, w)
+        bad = [s for s, value in zip(slopes, t, strict=False) if value < 0]
+        if not bad:
+            break
+        slopes.remove(min(bad, key=lambda s: float(t[slopes.index(s)])))
+    full = np.zeros(3)
+    full[[*slopes, 2]] = t
+    return float(full[0]), float(full[1]), float(full[2])
+
+
+def _logistic(features: Matrix, positive: NDArray[np.bool_], w: Vector) -> Vector:
+    """Newton with step halving; the ridge only keeps separated data finite."""
+    sign = np.where(positive, 1.0, -1.0)
+    ridge = 1e-9
+    t: Vector = np.zeros(features.shape[1])
+
+    def loss(at: Vector) -> float:
+        return float(np.dot(w, np.logaddexp(0.0, -sign * (features @ at))) + ridge * at @ at)
+
+    value = loss(t)
+    for _ in range(100):
+        q = 1.0 / (1.0 + np.exp(np.clip(sign * (features @ t), -700, 700)))  # probability of the other side
+        gradient = -features.T @ (w * sign * q) + 2 * ridge * t
+        second = (features * (w * q * (1 - q))[:, None]).T @ features + (2 * ridge + 1e-14) * np.eye(len(t))
+        step = np.linalg.solve(second, gradient)
+        length = 1.0
+        while loss(t - length * step) > value - 1e-4 * length * float(gradient @ step) and length > 1e-6:
+            length *= 0.5
+        t = t - length * step
+        fresh = loss(t)
+        if abs(value - fresh) < 1e-15 or float(np.abs(gradient).max()) < 1e-11:
+            return t
+        value = fresh
+    return t
+
+
+def _apply(p: Mapping[str, Any], z: Matrix) -> Matrix:
+    log_p, log_rest = log_p_and_rest(z)
+    a, b, c = (np.asarray(p[key], np.float64) for key in "abc")
+    log_q = -np.logaddexp(0.0, -(a * log_p - b * log_rest + c))
+    return np.maximum(log_q, np.log(FLOOR))
+
+
+def _check(p: Mapping[str, Any], classes: int) -> None:
+    for key in "abc":
+        values = numbers(p, key, (classes,))
+        if key != "c" and (values < 0).any():
+            raise ConfigError(f'parameter "{key}" must not be negative')
+
+
+FORM = Form(_apply, _check)

@@ -1,0 +1,185 @@
+"""Methods that map each class's probability by itself: isotonic, histogram, BBQ, ENIR. One-vs-rest, then renormalised.
+
+q_k = g_k(p_k), p = softmax(z) in float64; calibrated logits = log max(q_k, 1e-12), whose softmax is q renormalised: no
+probability is 0, and a row that is 0 for every class becomes uniform. Every g_k is piecewise linear ("linear": straight
+between the knots, constant outside) or piecewise constant ("constant": y_j for x_j <= p < x_(j+1)).
+
+isotonic: least squares under monotony (Zadrozny & Elkan 2002), knots as scikit-learn's. histogram: mean label in each
+of `bins` equal intervals [a, b), the middle of an empty one (Zadrozny & Elkan 2001). bbq, enir: averages of histograms
+(Naeini et al. 2015) and of near-isotonic fits (Naeini & Cooper 2016), fitted by netcal, always in float64 (on float32 it
+is unreliable), and stored as one function on the union of their knots: netcal is not needed to apply them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibration.bins import equal_width_edges, sums
+from calibrant.calibration.calibrators.base import Form, Matrix
+from calibrant.calibration.inputs import Floats, Labels, Weights
+from calibrant.calibration.softmax import floored_logits, softmax
+from calibrant.errors import ConfigError, MissingExtra
+
+Vector = NDArray[np.float64]
+Fitted = tuple[dict[str, Any], dict[str, Any]]
+
+
+def fit_isotonic(logits: Floats, labels: Labels, weights: Weights | None = None) -> Fitted:
+    probs = softmax(logits)
+    knots = [_isotonic(probs[:, k], labels == k, weights) for k in range(probs.shape[1])]
+    return {"x": [x.tolist() for x, _ in knots], "y": [y.tolist() for _, y in knots], "kind": "linear"}, {}
+
+
+def _isotonic(p: Vector, positive: NDArray[np.bool_], weights: Weights | None) -> tuple[Vector, Vector]:
+    from scipy.optimize import isotonic_regression
+
+    x, index = np.unique(p, return_inverse=True)
+    weight = np.bincount(index, weights, len(x)).astype(np.float64)
+    hits = np.bincount(index, positive if weights is None else weights * positive, len(x))
+    used = weight > 0
+    x, weight = x[used], weight[used]
+    y = np.clip(isotonic_regression(hits[used] / weight, weights=weight).x, 0.0, 1.0)
+    # Inside a run of equal values the function is flat: its two ends are enough.
+    keep = np.ones(len(x), bool)
+    keep[1:-1] = (y[1:-1] != y[:-2]) | (y[1:-1] != y[2:])
+    return x[keep], y[keep]
+
+
+def fit_histogram(logits: Floats, labels: Labels, weights: Weights | None = None, *, bins: int = 15) -> Fitted:
+    if bins < 1:
+        raise ConfigError(f"bins is {bins}, expected at least 1")
+    probs = softmax(logits)
+    edges = equal_width_edges(bins)
+    middle = (edges[:-1] + edges[1:]) / 2
+    values = []
+    for k in range(probs.shape[1]):
+        index = np.searchsorted(edges[1:-1], probs[:, k], side="right")
+        w = np.ones(len(labels)) if weights is None else weights
+        size = sums(index, w, bins)
+        mean = np.divide(sums(index, w * (labels == k), bins), size, out=middle.copy(), where=size > 0)
+        values.append(mean.tolist())
+    return {"edges": [edges.tolist()] * probs.shape[1], "values": values}, {}
+
+
+def fit_bbq(logits: Floats, labels: Labels, *, score: str = "BIC") -> Fitted:
+    """`score`: "BIC" or "AIC", how the histograms are weighed against each other."""
+    return _fit_netcal("BBQ", logits, labels, score)
+
+
+def fit_enir(logits: Floats, labels: Labels, *, score: str = "BIC") -> Fitted:
+    """`score`: "BIC" or "AIC", how the near-isotonic fits are weighed against each other."""
+    return _fit_netcal("ENIR", logits, labels, score)
+
+
+def _fit_netcal(name: str, logits: Floats, labels: Labels, score: str) -> Fitted:
+    if score not in ("BIC", "AIC"):
+        raise ConfigError(f'score is "{score}", expected BIC or AIC')
+    probs = softmax(logits)
+    method = netcal_class("binning", name)
+    knots = []
+    for k in range(probs.shape[1]):
+        with quiet():
+            model = method(score_function=score)
+            model.fit(probs[:, k].copy(), (labels == k).astype(np.int64))
+            knots.append(_steps(model))
+    return {"x": [x.tolist() for x, _ in knots], "y": [y.tolist() for _, y in knots], "kind": "constant"}, {
+        "score": score
+    }
+
+
+def _steps(model: Any) -> tuple[Vector, Vector]:
+    """netcal's pieces are (lower, upper]: the value of each is the one at its upper end."""
+    ends: list[Any] = [np.array([0.0, 1.0])]
+    for part in model._binning_models:
+        bounds = part._bin_bounds[0] if hasattr(part, "_bin_bounds") else np.asarray(part._group_bounds)
+        ends.append(np.asarray(bounds, np.float64).ravel())
+    upper = np.unique(np.clip(np.concatenate(ends), 0.0, 1.0))
+    values = np.asarray(model.transform(upper), np.float64).ravel()
+    # (e_j-1, e_j] has value(e_j): in our terms it begins at the number just after e_j-1.
+    x = np.append(0.0, np.nextafter(upper[:-1], 2.0)) if upper[0] == 0.0 else np.nextafter(upper, 2.0)
+    keep = np.append(True, values[1:] != values[:-1])
+    return x[keep], values[keep]
+
+
+def netcal_class(package: str, name: str) -> Callable[..., Any]:
+    try:
+        with quiet():
+            import importlib
+
+            module = importlib.import_module(f"netcal.{package}")
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"method {name}", "calibration", error.name or "netcal") from None
+    found: Callable[..., Any] = getattr(module, name)
+    return found
+
+
+@contextlib.contextmanager
+def quiet() -> Any:
+    """netcal prints progress bars and warnings of its own; none of them reaches the user."""
+    with (
+        contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings(),
+        np.errstate(all="ignore"),
+    ):  # fmt: skip
+        warnings.simplefilter("ignore")
+        yield
+
+
+# ---- how they act ----
+
+
+def _apply_knots(p: Mapping[str, Any], z: Matrix) -> Matrix:
+    probs = softmax(z)
+    out = np.empty_like(probs)
+    for k in range(probs.shape[1]):
+        x, y = np.asarray(p["x"][k], np.float64), np.asarray(p["y"][k], np.float64)
+        if p["kind"] == "linear":
+            out[:, k] = np.interp(probs[:, k], x, y)
+        else:
+            out[:, k] = y[np.maximum(np.searchsorted(x, probs[:, k], side="right") - 1, 0)]
+    return floored_logits(out)
+
+
+def _apply_histogram(p: Mapping[str, Any], z: Matrix) -> Matrix:
+    probs = softmax(z)
+    out = np.empty_like(probs)
+    for k in range(probs.shape[1]):
+        inner = np.asarray(p["edges"][k], np.float64)[1:-1]
+        out[:, k] = np.asarray(p["values"][k], np.float64)[np.searchsorted(inner, probs[:, k], side="right")]
+    return floored_logits(out)
+
+
+def _check_knots(p: Mapping[str, Any], classes: int) -> None:
+    if p.get("kind") not in ("linear", "constant"):
+        raise ConfigError(f'parameter "kind" is {p.get("kind")!r}, expected linear or constant')
+    _check_lists(p, "x", "y", classes, 0)
+
+
+def _check_histogram(p: Mapping[str, Any], classes: int) -> None:
+    _check_lists(p, "edges", "values", classes, 1)
+
+
+def _check_lists(p: Mapping[str, Any], first: str, second: str, classes: int, more: int) -> None:
+    """One increasing list and one list of shares for each class; the first holds `more` numbers more."""
+    try:
+        lists = [[np.asarray(v, np.float64) for v in p[key]] for key in (first, second)]
+    except (KeyError, TypeError, ValueError):
+        raise ConfigError(f'parameters "{first}" and "{second}" must be lists of numbers for each class') from None
+    if len(lists[0]) != classes or len(lists[1]) != classes:
+        raise ConfigError(f'parameters "{first}" and "{second}" must have one list for each of {classes} classes')
+    for x, y in zip(*lists, strict=True):
+        fits = x.ndim == y.ndim == 1 and len(y) > 0 and len(x) == len(y) + more
+        if not fits or not np.isfinite(x).all() or (np.diff(x) <= 0).any():
+            raise ConfigError(f'parameter "{first}" must be increasing and match "{second}"')
+        if not np.isfinite(y).all() or (y < 0).any() or (y > 1).any():
+            raise ConfigError(f'parameter "{second}" must hold shares from 0 to 1')
+
+
+KNOTS = Form(_apply_knots, _check_knots)
+HISTOGRAM = Form(_apply_histogram, _check_histogram)

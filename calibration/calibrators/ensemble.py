@@ -1,0 +1,89 @@
+"""Ensemble temperature scaling: q = w_1 softmax(z / T) + w_2 softmax(z) + w_3 / C, weights >= 0 and summing to one.
+
+Zhang, Kailkhura and Han 2020. T is the temperature of plain scaling; the log-likelihood is concave in w, and its maximum
+is found by expectation-maximisation, with each pair of steps extrapolated. The order of the classes never changes.
+Calibrated logits are log max(q, 1e-12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibration.calibrators.base import Form, Matrix, numbers, positive
+from calibrant.calibration.calibrators.temperature import minimise_nll
+from calibrant.calibration.inputs import Floats, Labels, Weights
+from calibrant.calibration.softmax import floored_logits, log_softmax, softmax
+from calibrant.errors import ConfigError
+
+Vector = NDArray[np.float64]
+
+
+def fit_ensemble(
+    logits: Floats, labels: Labels, weights: Weights | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    found = minimise_nll(logits, labels, weights)
+    n, c = logits.shape
+    here = np.arange(n)
+    parts = np.stack([
+        np.exp(log_softmax(logits / found.temperature)[here, labels]),
+        np.exp(log_softmax(logits)[here, labels]),
+        np.full(n, 1.0 / c),
+    ])  # fmt: skip
+    row = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
+    mix, steps = _mixture(parts, row)
+    nll = -float(np.dot(row, np.log(np.maximum(mix @ parts, 1e-300))))
+    return (
+        {"temperature": found.temperature, "weights": mix.tolist()},
+        {"nll": nll, "steps": steps, "temperature_standard_error": found.standard_error},
+    )
+
+
+def _mixture(parts: Matrix, row: Vector) -> tuple[Vector, int]:
+    def step(w: Vector) -> Vector:
+        q = w @ parts
+        share = w * (parts @ np.divide(row, q, out=np.zeros_like(row), where=q > 0))
+        out: Vector = share / share.sum()
+        return out
+
+    def score(w: Vector) -> float:
+        return float(np.dot(row, np.log(np.maximum(w @ parts, 1e-300))))
+
+    w: Vector = np.array([0.9, 0.05, 0.05])
+    for steps in range(1, 501):
+        one = step(w)
+        two = step(one)
+        first, second = one - w, two - 2 * one + w
+        fresh = two
+        if float(second @ second) > 1e-300:
+            # Squared extrapolation (Varadhan & Roland 2008), kept where it stays inside and is no worse.
+            leap = (
+                w
+                + 2 * np.sqrt((first @ first) / (second @ second)) * first
+                + (first @ first) / (second @ second) * second
+            )
+            if (leap >= 0).all() and score(leap / leap.sum()) >= score(two):
+                fresh = step(leap / leap.sum())
+        moved = float(np.abs(fresh - w).max())
+        w = fresh
+        if moved < 1e-12:
+            break
+    return w, steps
+
+
+def _apply(p: Mapping[str, Any], z: Matrix) -> Matrix:
+    w = np.asarray(p["weights"], np.float64)
+    return floored_logits(w[0] * softmax(z / float(p["temperature"])) + w[1] * softmax(z) + w[2] / z.shape[1])
+
+
+def _check(p: Mapping[str, Any], classes: int) -> None:
+    positive(p, "temperature", ())
+    w = numbers(p, "weights", (3,))
+    if (w < 0).any() or abs(w.sum() - 1) > 1e-6:
+        raise ConfigError('parameter "weights" must be three shares that sum to one')
+
+
+FORM = Form(_apply, _check)
