@@ -35,7 +35,8 @@ def calibrant(*arguments: object, check: bool = True) -> subprocess.CompletedPro
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("demo") / "out"
-    said = calibrant("demo", "--data", "digits", "--epochs", 6, "--out", out).stdout
+    small = "--classes 4 --images 60 --inter 1.8 --imbalance 3 --epochs 25".split()
+    said = calibrant("demo", *small, "--out", out).stdout
     assert said.strip().splitlines()[-1].startswith("Open next: ")
     return out
 
@@ -61,7 +62,7 @@ def test_the_report_stands_alone_and_holds_the_numbers_of_the_evaluation(demo: P
 
 def test_training_learned_something(demo: Path) -> None:
     test = read_predictions(demo / "predictions" / "test.parquet")
-    assert float(np.mean(test.logits.argmax(1) == test.labels)) > 0.3  # chance is 0.1
+    assert float(np.mean(test.logits.argmax(1) == test.labels)) > 0.5  # chance is 0.25
 
 
 def test_the_temperature_improves_the_likelihood_of_the_data_it_was_fitted_on(demo: Path) -> None:
@@ -92,7 +93,7 @@ def _models(result: object) -> list[dict[str, dict[str, dict[str, float]]]]:
 
 
 def test_the_exported_file_passes_verify_and_inspect_tells_what_is_inside(demo: Path) -> None:
-    assert calibrant("verify", demo / "model.onnx", demo / "run").returncode == 0
+    assert calibrant("verify", demo / "model.onnx", "--run", demo / "run").returncode == 0
     card = json.loads(calibrant("inspect", demo / "model.onnx", "--json").stdout)
     text = json.dumps(card)
     temperature = json.loads((demo / "calibrator.json").read_text())["parameters"]["temperature"]
