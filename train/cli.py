@@ -15,6 +15,9 @@ _PATH = click.Path(path_type=Path)
 
 @click.command(short_help="Train a classifier on an image folder.")
 @click.argument("config", required=False, type=_PATH)
+@click.option(
+    "--recipe", help="Start from the settings of a paper, e.g. fedlas-ls/cub or ufg/clca (see docs/training.md)."
+)
 @click.option("--data", type=_PATH, help="Folder of DIR/CLASS/*.jpg or DIR/{train,val,test}/CLASS/*.jpg.")
 @click.option("--model", help="Any timm classifier, e.g. resnet50 or vit_base_patch16_224.")
 @click.option(
@@ -23,6 +26,8 @@ _PATH = click.Path(path_type=Path)
 @click.option("--weights", type=_PATH, help="Start from a local checkpoint of the same model.")
 @click.option("--image-size", type=int, help="Pixels a side. Default: the model's own.")
 @click.option("--loss", help="ce, vace, fedlas-ls, mbls, ... (default ce).")
+@click.option("--token-reduction", help="Vision transformers: evit, topk, tome, dynamicvit, ats ...")
+@click.option("--keep-rate", type=float, help="With --token-reduction: share of tokens that each stage keeps.")
 @click.option("--epochs", type=int)
 @click.option("--batch-size", type=int)
 @click.option("--lr", type=float)
@@ -43,6 +48,7 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
     \b
     calibrant train --data leaves --model resnet18 --image-size 64 --loss vace --epochs 20 --out runs/leaves
     calibrant train cub.toml --set loss.lam=0.7 --seed 2
+    calibrant train --recipe fedlas-ls/cub/vit-b16 --data CUB_200_2011 --out runs/cub
     calibrant train --resume --out runs/leaves
     torchrun --nproc-per-node 2 -m calibrant train cub.toml
     """
@@ -50,6 +56,7 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
     from calibrant.errors import ConfigError
     from calibrant.train.config import TrainConfig, train_config
     from calibrant.train.engine import fit, resumed_config
+    from calibrant.train.recipe import recipe_table
 
     resume, overwrite, as_json = options.pop("resume"), options.pop("overwrite"), options.pop("as_json")
     flags = {k: v for k, v in options.items() if v is not None}
@@ -60,7 +67,13 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
             raise ConfigError(f"--{name} cannot change when a run goes on", where="--resume", fix="leave it out")
         resolved = resumed_config(out, list(settings))
     else:
-        table = _laid_over(read_toml(config) if config is not None else {}, flags)
+        recipe = flags.pop("recipe", None)
+        if recipe is not None and config is not None:
+            raise ConfigError(
+                "give a config file or a recipe, not both", where="--recipe", fix="use --set over a recipe"
+            )
+        table = recipe_table(recipe) if recipe is not None else read_toml(config) if config is not None else {}
+        table = _laid_over(table, flags)
         if not table.get("data", {}).get("path") and not any(s.startswith("data.path=") for s in settings):
             raise ConfigError("no data", fix="pass --data DIR, or set data.path in the config file")
         resolved = train_config(table, settings, where=config or "options")
@@ -72,6 +85,7 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
 _KEYS = {
     "data": ("data", "path"), "on_bad_image": ("data", "on_bad_image"), "model": ("model", "name"),
     "pretrained": ("model", "pretrained"), "weights": ("model", "weights"), "image_size": ("model", "image_size"),
+    "token_reduction": ("model", "token_reduction", "method"), "keep_rate": ("model", "token_reduction", "keep_rate"),
     "loss": ("loss", "name"), "epochs": ("schedule", "epochs"), "batch_size": ("engine", "batch_size"),
     "lr": ("optimizer", "lr"), "device": ("engine", "device"), "out": ("out",), "seed": ("seed",),
 }  # fmt: skip

@@ -44,6 +44,12 @@ class ModelConfig:
     pretrained: bool = False
     weights: Path | None = None
     image_size: int | None = None  # None: the pretrained configuration's
+    crop_pct: float | None = None  # evaluation: share of the resized side that the crop keeps; None: the model's own
+    normalise: Literal["model", "imagenet"] = (
+        "model"  # mean and deviation of the pretrained configuration, or ImageNet's
+    )
+    small_stem: bool = False  # ResNets on 32 to 64 px: a 3 x 3 stem of stride 1 without pooling
+    freeze: Literal["none", "backbone"] = "none"  # backbone: only the classifier learns
     token_reduction: TokenReduction | None = None  # [model.token_reduction] method, keep_rate ...: vision transformers
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -77,6 +83,7 @@ class ScheduleConfig:
     name: Literal["cosine", "step", "multistep", "constant"] = "cosine"
     epochs: int = 30
     warmup_epochs: float = 0.0
+    cooldown_epochs: int = 0  # cosine: the last of the epochs, at min_lr
     warmup_lr: float = 1e-6
     min_lr: float = 1e-6
     milestones: tuple[int, ...] = ()  # multistep
@@ -157,6 +164,8 @@ def _check(config: TrainConfig, where: str | Path) -> None:
     limits: list[tuple[str, float | None, float, float]] = [
         ("schedule.epochs", schedule.epochs, 1, 1e9),
         ("schedule.warmup_epochs", schedule.warmup_epochs, 0, schedule.epochs),
+        ("schedule.cooldown_epochs", schedule.cooldown_epochs, 0, schedule.epochs - 1),
+        ("model.crop_pct", config.model.crop_pct, 0.1, 1),
         ("engine.batch_size", engine.batch_size, 1, 1e9),
         ("engine.accumulate", engine.accumulate, 1, 1e9),
         ("engine.patience", engine.patience, 1, 1e9),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,39 +13,38 @@ import numpy as np
 import torch
 
 from calibrant.atomic import write_json, write_text
-from calibrant.config import to_table
 from calibrant.errors import ConfigError, DataError
 from calibrant.preprocessing import Preprocessing
-from calibrant.train.checkpoint import environment, load_checkpoint, remove_leftovers
+from calibrant.train.checkpoint import load_checkpoint, remove_leftovers
 from calibrant.train.config import TrainConfig, train_config
 from calibrant.train.data.augment import Augmentation
 from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.data.loader import BatchPlan, TrainDataset, make_loader
-from calibrant.train.data.pixels import (
-    BadImage,
-    FileStore,
-    PixelStore,
-    decode_all,
-    estimated_bytes,
-    shrunk,
-    store_of,
-    whole,
-)
+from calibrant.train.data.pixels import FileStore, PixelStore
 from calibrant.train.data.sources import read_data, sampling_weights
 from calibrant.train.distributed import Ranks, barrier, pick_device, processes, same_start
 from calibrant.train.evaluate import EvalSource
 from calibrant.train.history import History
+from calibrant.train.images import prepare_images, worker_count
 from calibrant.train.loop import Epoch, Parts, Trainer
 from calibrant.train.losses import create_loss
 from calibrant.train.losses.base import Loss
-from calibrant.train.model import FeatureModel, build_model
+from calibrant.train.model import FeatureModel
+from calibrant.train.network import build_network
 from calibrant.train.optim import build_optimizer, build_schedule, default_lr
 from calibrant.train.predict import write_predictions
 from calibrant.train.random import seed_everything
+from calibrant.train.record import (
+    SAMPLER_STRENGTH,
+    check_fingerprint,
+    fingerprint_of,
+    model_block,
+    run_block,
+    warn_of_two_corrections,
+)
 from calibrant.train.run import (
     CHECKPOINT_FILE,
     CONFIG_FILE,
-    FORMAT_VERSION,
     MODEL_FILE,
     load_run,
     read_config,
@@ -130,29 +127,29 @@ def _fit(
         class_counts=counts.tolist(), **config.loss.options,
     )  # fmt: skip
     _refuse_auxiliary(loss, config.loss.name)
-    _warn_of_two_corrections(config, loss)
+    warn_of_two_corrections(config, loss)
     if loss.needs_cosines:
         network.use_cosine_head()
     if ranks.first and not going_on:
         _claim(run, overwrite=overwrite)
     barrier()
     parts = _parts(config, network, loss, preprocessing, train_set, train_store, val_source, device, ranks)
-    fingerprint = _fingerprint(train_set, ranks)
+    fingerprint = fingerprint_of(train_set, ranks)
     state = load_checkpoint(checkpoint) if going_on else None
     if ranks.first:
         remove_leftovers(run)
         if not going_on:
-            write_json(run / CONFIG_FILE, _run_block(config, splits, preprocessing))
+            write_json(run / CONFIG_FILE, run_block(config, splits, preprocessing))
     epochs = state["position"]["epoch"] if state is not None else 0
     history = History(run, epochs=epochs, tensorboard=config.engine.tensorboard) if ranks.first else None
 
     def save_best(best: FeatureModel) -> None:
-        save_model(run / MODEL_FILE, best, _model_block(config, splits, preprocessing, counts, loss))
+        save_model(run / MODEL_FILE, best, model_block(config, splits, preprocessing, counts, loss))
 
     trainer = Trainer(config, parts, run, save_best=save_best, history=history, fingerprint=fingerprint)
     trainer.bad += bad
     if state is not None:
-        _check_fingerprint(state["fingerprint"], fingerprint, run)
+        check_fingerprint(state["fingerprint"], fingerprint, run)
         trainer.restore(state)
     trainer.train(on_epoch)
     barrier()
@@ -160,72 +157,6 @@ def _fit(
         _write_results(config, run, splits, val_source, trainer, device)
     barrier()
     return run
-
-
-def build_network(config: TrainConfig, num_classes: int) -> tuple[FeatureModel, Preprocessing]:
-    """The network and the evaluation transform that its pretrained configuration asks for."""
-    m = config.model
-    size = None if m.image_size is None else (m.image_size, m.image_size)
-    network = build_model(
-        m.name, num_classes, pretrained=m.pretrained, weights=m.weights, input_size=size,
-        token_reduction=m.token_reduction, **m.options,
-    )  # fmt: skip
-    return network, resolve_preprocessing(network)
-
-
-def resolve_preprocessing(network: FeatureModel) -> Preprocessing:
-    """timm's data configuration for the model at its input size.
-
-    Differs: images of up to 96 px are not cropped (crop_pct 1): they are small because they have been cropped already.
-    """
-    from timm.data import resolve_data_config
-
-    height, width = network.input_size
-    found = resolve_data_config({"input_size": (3, height, width)}, model=network.network)
-    crop_pct = 1.0 if max(height, width) <= 96 else float(found["crop_pct"])
-    mean, std = found["mean"], found["std"]
-    return Preprocessing(
-        (height, width), int(min(height, width) / crop_pct),
-        "squash" if found["crop_mode"] == "squash" else "center",
-        found["interpolation"] if found["interpolation"] != "random" else "bicubic",
-        (mean[0], mean[1], mean[2]), (std[0], std[1], std[2]),
-    )  # fmt: skip
-
-
-def prepare_images(
-    config: TrainConfig, splits: Splits, preprocessing: Preprocessing, ranks: Ranks
-) -> tuple[ImageSet, PixelStore, EvalSource, list[BadImage]]:
-    """Training and validation pixels, decoded once where the set is small enough."""
-    augmentation = Augmentation(config.augment, preprocessing)
-    ragged = not augmentation.wants_evaluation_pixels
-    needed = estimated_bytes(splits.train, preprocessing, ragged=ragged)
-    needed += estimated_bytes(splits.val, preprocessing, ragged=False)
-    data = config.data
-    cache = data.cache == "on" or (data.cache == "auto" and needed <= data.cache_limit_mb << 20)
-    skip = data.on_bad_image == "skip"
-    workers = _workers(config, cache=cache)
-    # The evaluation transform of each rank's contiguous part of the validation set.
-    share = np.array_split(np.arange(len(splits.val)), ranks.world)[ranks.rank]
-    val = EvalSource(
-        splits.val.rows(share), preprocessing, cache=cache, workers=workers, skip_bad=skip, what="validation images"
-    )
-    store: PixelStore
-    train = splits.train
-    bad = list(val.bad)
-    if cache:
-        prepare = shrunk(preprocessing) if ragged else preprocessing.pixels
-        parts, rows, unread = decode_all(train, prepare, what="decode training images", skip_bad=skip)
-        bad += unread
-        train, store = train.rows(rows), store_of(parts)
-    else:
-        store = FileStore(train, whole if ragged else preprocessing.pixels)
-    return train, store, val, bad
-
-
-def _workers(config: TrainConfig, *, cache: bool) -> int:
-    if config.data.workers is not None:
-        return config.data.workers
-    return 0 if cache else min(8, os.cpu_count() or 1)
 
 
 def _refuse_absent(counts: np.ndarray[Any, np.dtype[np.int64]], names: tuple[str, ...]) -> None:
@@ -239,23 +170,6 @@ def _refuse_auxiliary(loss: Loss, name: str) -> None:
         raise ConfigError(
             f"{name} is an auxiliary term and trains no classifier", where="loss.name",
             fix="use it in Combined from Python, beside a loss on logits",
-        )  # fmt: skip
-
-
-SAMPLER_STRENGTH = {"shuffle": 0.0, "sqrt": 0.5, "balanced": 1.0}
-
-
-def absorbed_strength(config: TrainConfig, loss: Loss) -> float:
-    """How much of the training prior the logits have lost: by the loss, and by drawing rare classes more often."""
-    return float(loss.absorbed_prior_strength) + SAMPLER_STRENGTH[config.data.sampler]
-
-
-def _warn_of_two_corrections(config: TrainConfig, loss: Loss) -> None:
-    if loss.absorbed_prior_strength and SAMPLER_STRENGTH[config.data.sampler]:
-        logger.warning(
-            "the class prior is corrected twice, by the loss %s (%.3g) and the %s sampler (%.3g): total strength %.3g, "
-            "and 1 is Bayes", config.loss.name, loss.absorbed_prior_strength, config.data.sampler,
-            SAMPLER_STRENGTH[config.data.sampler], absorbed_strength(config, loss),
         )  # fmt: skip
 
 
@@ -275,7 +189,7 @@ def _parts(
         weights=sampling_weights(images, loss.num_classes, SAMPLER_STRENGTH[config.data.sampler]),
     )  # fmt: skip
     dataset = TrainDataset(images, store, Augmentation(config.augment, preprocessing), seed=config.seed)
-    workers = _workers(config, cache=not isinstance(store, FileStore))
+    workers = worker_count(config, cache=not isinstance(store, FileStore))
     loader = make_loader(dataset, plan, workers=workers, pin=device.type == "cuda")
     optimizer = build_optimizer(config, network, loss)
     updates = -(-plan.steps // engine.accumulate)
@@ -307,78 +221,6 @@ def _claim(run: Path, *, overwrite: bool) -> None:
         raise ConfigError(f"cannot be made ({error.strerror})", where=run) from None
 
 
-def _run_block(config: TrainConfig, splits: Splits, preprocessing: Preprocessing) -> dict[str, Any]:
-    sets = {"train": splits.train, "val": splits.val, "test": splits.test}
-    return {
-        "kind": "run", "format_version": FORMAT_VERSION, "config": to_table(config),
-        "class_names": list(splits.class_names), "preprocessing": preprocessing.to_dict(),
-        "images": {name: len(images) for name, images in sets.items() if images is not None},
-        "environment": environment(),
-    }  # fmt: skip
-
-
-def _model_block(
-    config: TrainConfig, splits: Splits, preprocessing: Preprocessing, counts: np.ndarray[Any, Any], loss: Loss
-) -> dict[str, Any]:
-    taus, norm = inference_temperatures(loss), feature_norm(loss)
-    reduction = config.model.token_reduction
-    return {
-        "model": {
-            "name": config.model.name, "options": config.model.options, "cosine_head": loss.needs_cosines,
-            "token_reduction": None if reduction is None else to_table(reduction),
-        },
-        "class_names": list(splits.class_names), "preprocessing": preprocessing.to_dict(),
-        "class_temperatures": taus,
-        "gauge": str(getattr(loss, "gauge", "none")),
-        "train_prior": (counts / counts.sum()).tolist(), "absorbed": absorbed_strength(config, loss),
-        "feature_norm": norm,
-        "loss": {"name": config.loss.name, "options": config.loss.options},
-    }  # fmt: skip
-
-
-def inference_temperatures(loss: Loss) -> list[float] | None:
-    """What divides the logits at inference: VACE's tau, or one over the scale of a loss on cosines."""
-    taus = loss.class_temperatures()
-    if taus is None:
-        ones = torch.ones(1, loss.num_classes, device=next(iter(loss.buffers()), torch.zeros(0)).device)
-        scale = loss.adjust_logits(ones)[0]
-        if bool((scale == 1).all()):
-            return None
-        taus = 1 / scale
-    return [float(t) for t in taus.detach().float().cpu()]
-
-
-def feature_norm(loss: Loss) -> list[float] | None:
-    """Running mean and deviation of the features' L1 norm, where the loss keeps them (FeDLaS)."""
-    index = getattr(loss, "nci", None)
-    if index is None or getattr(loss, "indicator", "l1") != "l1":
-        return None
-    return [float(index.batch_mean), float(index.batch_std)]
-
-
-def _fingerprint(images: ImageSet, ranks: Ranks) -> dict[str, Any]:
-    """What must be as it was for a run to go on exactly."""
-    import hashlib
-
-    listing = json.dumps([list(images.ids), images.labels.tolist()]).encode()
-    env = environment()
-    return {
-        "training images": hashlib.sha256(listing).hexdigest()[:16], "processes": ranks.world,
-        "threads": env["threads"], "torch version": env["torch"],
-    }  # fmt: skip
-
-
-def _check_fingerprint(old: dict[str, Any], new: dict[str, Any], run: Path) -> None:
-    if old["training images"] != new["training images"]:
-        raise DataError("the training images are not those that the run started with", where=run)
-    for key in ("processes", "threads", "torch version"):
-        if old[key] != new[key]:
-            # The run is as good, but no longer bit-identical to an uninterrupted one.
-            logger.warning(
-                "%s: %s was %s and is %s; results may differ in the last digits", run, key, old[key], new[key]
-            )
-
-
 def _write_results(
     config: TrainConfig, run: Path, splits: Splits, val: EvalSource, trainer: Trainer, device: torch.device
 ) -> None:
@@ -387,7 +229,7 @@ def _write_results(
     model = load_run(run)
     model.network.to(device)
     cached = not isinstance(trainer.parts.loader.dataset.store, FileStore)  # type: ignore[attr-defined]
-    workers = _workers(config, cache=cached)
+    workers = worker_count(config, cache=cached)
     sources = {"val": val} if trainer.parts.ranks.world == 1 else {"val": EvalSource(
         splits.val, model.preprocessing, cache=False, workers=workers, skip_bad=skip, what="validation images",
     )}  # fmt: skip

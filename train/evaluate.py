@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -82,7 +82,7 @@ def run_network(
     return Outputs(np.concatenate(rows), np.concatenate(logits), np.concatenate(feats) if features else None)
 
 
-def network_batches(  # type: ignore[no-untyped-def]
+def network_batches(
     network: FeatureModel,
     source: EvalSource,
     *,
@@ -90,7 +90,7 @@ def network_batches(  # type: ignore[no-untyped-def]
     device: torch.device,
     channels_last: bool = True,
     autocast: Autocast = nullcontext,
-):
+) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32], NDArray[np.float32]]]:
     """(rows, logits, features) of each batch, as NumPy arrays, without the images that could not be read."""
     network.eval()
     for batch in source.loader(batch_size, pin=device.type == "cuda"):

@@ -100,9 +100,18 @@ class FeatureModel(nn.Module):
         self.input_size = input_size or _input_size(network)
         self.recipe, self.feature_dim, self.num_classes = _find_recipe(network, self.input_size)
         self._forward, self._layers = _RECIPES[self.recipe]
+        self.frozen = False  # the backbone stays in eval mode
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self._forward(self.network, x)
+
+    def train(self, mode: bool = True) -> FeatureModel:
+        super().train(mode)
+        if mode and self.frozen:
+            self.network.eval()
+            for layer in self.classifier_layers():
+                layer.train()
+        return self
 
     def classifier_layers(self) -> tuple[nn.Module, ...]:
         """The layers whose output rows are the classes.
@@ -138,12 +147,13 @@ def build_model(
     input_size: tuple[int, int] | None = None,
     token_reduction: TokenReduction | None = None,
     cosine_head: bool = False,
+    small_stem: bool = False,
     **options: Any,
 ) -> FeatureModel:
     """The timm model `name` with a new head for `num_classes`, proven to give features.
 
     `weights`: a local checkpoint whose head may have another number of classes. `cosine_head`: logits are cosines, for
-    losses on angles. `options` go to timm's constructor.
+    losses on angles. `small_stem`: see `use_small_stem`. `options` go to timm's constructor.
     """
     import timm
 
@@ -163,6 +173,8 @@ def build_model(
     except RuntimeError as error:
         first = str(error).strip().splitlines()[0]
         raise ModelError(f"{name} cannot be built: {first}", where=weights or "model") from None
+    if small_stem:
+        use_small_stem(network)
     if token_reduction is not None:
         from calibrant.train.vit import reduce_tokens
 
@@ -172,6 +184,19 @@ def build_model(
     if cosine_head:
         model.use_cosine_head()
     return model
+
+
+def use_small_stem(network: Any) -> None:
+    """For ResNets on 32 to 64 px: conv 3 x 3 of stride 1 in place of 7 x 7 of stride 2 and a pooling layer.
+
+    timm's stem leaves one pixel of a 32 px image at the end of the network.
+    """
+    stem = getattr(network, "conv1", None)
+    if not isinstance(stem, nn.Conv2d) or not hasattr(network, "maxpool"):
+        raise ModelError(f"{type(network).__name__} has no ResNet stem", where="model.small_stem", fix="leave it out")
+    network.conv1 = nn.Conv2d(stem.in_channels, stem.out_channels, 3, padding=1, bias=False)
+    nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
+    network.maxpool = nn.Identity()
 
 
 def _create(name: str, input_size: tuple[int, int] | None, **options: Any) -> nn.Module:

@@ -65,8 +65,9 @@ def build_schedule(config: TrainConfig, optimizer: torch.optim.Optimizer, update
 
     s, lr = config.schedule, default_lr(config)
     scheduler, _ = create_scheduler_v2(
-        optimizer, sched=s.name, num_epochs=s.epochs, warmup_epochs=s.warmup_epochs, warmup_lr=min(s.warmup_lr, lr),
-        min_lr=min(s.min_lr, lr), decay_epochs=s.decay_epochs, decay_milestones=list(s.milestones),
-        decay_rate=s.decay_rate, step_on_epochs=False, updates_per_epoch=updates_per_epoch,
+        optimizer, sched=s.name, num_epochs=s.epochs - s.cooldown_epochs, decay_rate=s.decay_rate,
+        warmup_epochs=s.warmup_epochs, warmup_lr=min(s.warmup_lr, lr), min_lr=min(s.min_lr, lr),
+        decay_epochs=s.decay_epochs, decay_milestones=list(s.milestones), step_on_epochs=False,
+        updates_per_epoch=updates_per_epoch,
     )  # fmt: skip
     return scheduler

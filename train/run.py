@@ -116,7 +116,8 @@ def rebuild(model: Mapping[str, Any], num_classes: int, preprocessing: Preproces
         return rebuild_fused(model, num_classes, preprocessing)
     reduction = model["token_reduction"]
     return build_model(
-        str(model["name"]), num_classes, input_size=preprocessing.size, cosine_head=bool(model["cosine_head"]),
+        str(model["name"]), num_classes, input_size=preprocessing.size, small_stem=bool(model["small_stem"]),
+        cosine_head=bool(model["cosine_head"]),
         token_reduction=None if reduction is None else build(TokenReduction, reduction, where="token_reduction"),
         **model["options"],
     )  # fmt: skip

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from calibrant.errors import ConfigError, DataError, FormatError, ModelError
 from calibrant.predictions import read_predictions
+from calibrant.preprocessing import Preprocessing
 from calibrant.train import TrainConfig, fit, load_run, predict_run
 from calibrant.train.checkpoint import load_checkpoint, save_checkpoint
 from calibrant.train.config import train_config
@@ -20,6 +21,8 @@ from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.engine import resumed_config
 from calibrant.train.loop import Epoch
 from calibrant.train.losses import LOSSES, create_loss
+from calibrant.train.network import build_network
+from calibrant.train.optim import build_optimizer, build_schedule
 from calibrant.train.run import CHECKPOINT_FILE, MODEL_FILE
 
 Small = Callable[..., TrainConfig]
@@ -312,3 +315,66 @@ def test_images_in_memory_train_without_a_folder(small: Small) -> None:
     run = fit(replace(config, data=replace(config.data, path=None)), splits=splits)
     assert load_run(run).class_names == ("dark", "light")
     assert not (run / "predictions" / "test.parquet").exists()
+
+
+def test_a_frozen_backbone_stays_as_it_was_and_the_head_learns(small: Small, tmp_path: Path) -> None:
+    config = small("model.freeze=backbone", "schedule.epochs=2", "optimizer.lr=0.01", "engine.select=nll")
+    never = fit(replace(config, out=tmp_path / "never", optimizer=replace(config.optimizer, lr=0.0)))
+    run = fit(config)
+    start, end = (load_file(r / CHECKPOINT_FILE) for r in (never, run))
+    changed = {k.removeprefix("state.network.") for k in end if k.startswith("state.network.")
+               and not torch.equal(start[k], end[k])}  # fmt: skip
+    assert changed == {"fc.weight", "fc.bias"}  # batch norm's running statistics are at rest too
+
+
+def test_a_small_stem_keeps_the_resolution_and_travels_with_the_run(small: Small) -> None:
+    run = fit(
+        small("model.name=resnet18", "model.small_stem=true", "model.options.channels=[8,8,16,16]", "schedule.epochs=1")
+    )
+    network = load_run(run).network.network
+    with torch.no_grad():
+        assert network.forward_features(torch.zeros(1, 3, 32, 32)).shape[-2:] == (4, 4)  # type: ignore[operator]
+    with pytest.raises(ModelError, match="has no ResNet stem"):
+        fit(small("model.name=test_vit", "model.small_stem=true"), overwrite=True)
+
+
+def test_evaluation_transform_follows_the_settings(small: Small) -> None:
+    def made(*settings: str) -> Preprocessing:
+        return build_network(small("model.name=test_vit", *settings), 3)[1]
+
+    assert made().resize == 32  # small images are not cropped
+    assert made("model.image_size=128", "model.crop_pct=0.5").resize == 256
+    assert made().mean == (0.5, 0.5, 0.5)  # the model's own
+    assert made("model.normalise=imagenet").mean == (0.485, 0.456, 0.406)
+
+
+def test_rates_follow_the_schedule_by_updates(small: Small) -> None:
+    """Cosine: up to lr over 2 of 10 epochs, down to min_lr at epoch 8, there to the end."""
+    config = small("schedule.epochs=10", "schedule.warmup_epochs=2", "schedule.cooldown_epochs=2", "optimizer.lr=0.01",
+                   "schedule.min_lr=0.001", "schedule.warmup_lr=0.0")  # fmt: skip
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([{"params": [weight], "initial_lr": 0.01}], lr=0.01)
+    schedule = build_schedule(config, optimizer, updates_per_epoch=5)
+    rates = {}
+    for update in (0, 5, 10, 25, 40, 49):
+        schedule.step_update(update)
+        rates[update] = optimizer.param_groups[0]["lr"]
+    cosine = {u: 0.001 + 0.009 * (1 + np.cos(np.pi * u / 40)) / 2 for u in (10, 25)}
+    expected = {0: 0.0, 5: 0.005, **cosine, 40: 0.001, 49: 0.001}
+    assert rates == pytest.approx(expected)
+
+
+def test_layer_decay_and_the_loss_s_own_group_reach_the_optimizer(small: Small) -> None:
+    config = small("model.name=test_vit", "optimizer.layer_decay=0.5", "optimizer.loss_lr=0.5", "loss.name=fedlas-ls")
+    network, _ = build_network(config, 3)
+    loss = create_loss("fedlas-ls", num_classes=3)
+    optimizer = build_optimizer(config, network, loss)
+    assert min(g.get("lr_scale", 1.0) for g in optimizer.param_groups) < 0.2
+    own = optimizer.param_groups[-1]
+    assert {id(p) for p in own["params"]} == {id(p) for p in loss.parameters()}
+    assert (own["lr"], own["weight_decay"]) == (0.5, 0.0)
+    undecayed = {id(p) for g in optimizer.param_groups if g["weight_decay"] == 0 for p in g["params"]}
+    names = {n for n, p in network.network.named_parameters() if id(p) in undecayed}
+    assert "pos_embed" in names
+    assert "blocks.0.attn.qkv.bias" in names
+    assert "blocks.0.attn.qkv.weight" not in names

@@ -21,10 +21,10 @@ from calibrant.train.data.shards import read_shards
 def read_data(config: DataConfig) -> Splits:
     """The splits that the [data] table describes."""
     assert config.path is not None  # fit() refuses a configuration without
-    path, layout = config.path, config.layout
+    path = config.path
     if not path.exists():
         raise DataError("no such file or folder", where=path)
-    layout = guess_layout(path) if layout == "auto" else layout
+    layout: str = guess_layout(path) if config.layout == "auto" else config.layout
     _refuse_unused(config, layout)
     val, test, seed = config.val_fraction, config.test_fraction, config.split_seed
     readers: dict[str, Callable[[], Splits]] = {

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from calibrant.errors import ConfigError, ModelError
+from calibrant.train.cli import train
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = ["--model", "test_resnet", "--image-size", "32", "--epochs", "1", "--device", "cpu", "--batch-size", "8"]
+
+
+def _call(*arguments: str) -> str:
+    result = CliRunner().invoke(train, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_flags_settings_and_file_meet_in_that_order(image_folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(
+        'seed = 5\n[loss]\nname = "ls"\nalpha = 0.2\n[schedule]\nepochs = 9\n[engine]\ntensorboard = false\n'
+    )
+    out = tmp_path / "run"
+    _call(str(file), "--data", str(image_folder), *TINY, "--out", str(out), "--set", "loss.alpha=0.1")
+    config = json.loads((out / "config.json").read_text())["config"]
+    assert (config["seed"], config["schedule"]["epochs"]) == (5, 1)
+    assert config["loss"] == {"name": "ls", "options": {"alpha": 0.1}}
+    assert config["optimizer"]["lr"] == 1e-3  # resolved
+
+
+def test_another_loss_on_the_command_line_drops_the_file_s_options(image_folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('[loss]\nname = "ls"\nalpha = 0.2\n[engine]\ntensorboard = false\n')
+    shown = _call(
+        str(file), "--data", str(image_folder), *TINY, "--loss", "ce", "--out", str(tmp_path / "run"), "--json"
+    )
+    result = json.loads(shown)
+    assert result["best_epoch"] == 1
+    assert {Path(p).name for p in result["predictions"]} == {"val.parquet", "test.parquet"}
+
+
+def test_mistakes_end_in_one_line(image_folder: Path, tmp_path: Path) -> None:
+    out = ["--out", str(tmp_path / "run")]
+    runner = CliRunner()
+    for arguments, kind, text in (
+        ([], ConfigError, "no data"),
+        (["--data", str(image_folder), "--model", "resnet5O"], ModelError, 'did you mean "resnet50'),
+        (["--data", str(image_folder), *TINY, "--loss", "vase"], ConfigError, 'did you mean "vace"'),
+        (["--data", str(image_folder), *TINY, "--loss", "ls", "--set", "loss.alpa=1"], ConfigError, 'mean "alpha"'),
+        (["--data", str(image_folder), "--set", "engine.batchsize=3"], ConfigError, 'did you mean "batch_size"'),
+        (["--resume"], Exception, "not a run folder"),
+        (["--recipe", "cub", "x.toml"], ConfigError, "not both"),
+    ):  # fmt: skip
+        result = runner.invoke(train, [*arguments, *out])
+        assert isinstance(result.exception, kind), arguments
+        assert text in str(result.exception), str(result.exception)
+    assert not (tmp_path / "run").exists()
+
+
+def test_going_on_takes_no_other_settings(image_folder: Path, tmp_path: Path) -> None:
+    out = ["--out", str(tmp_path / "run")]
+    _call("--data", str(image_folder), *TINY, *out, "--set", "engine.tensorboard=false")
+    assert "best epoch 1" in _call("--resume", *out, "--set", "data.workers=1")
+    result = CliRunner().invoke(train, ["--resume", *out, "--epochs", "5"])
+    with pytest.raises(ConfigError, match="--epochs cannot change"):
+        raise result.exception or AssertionError
+
+
+def test_help_loads_no_torch() -> None:
+    code = (
+        "import sys; from click.testing import CliRunner; from calibrant.train.cli import train;"
+        "r = CliRunner().invoke(train, ['--help']); assert 'calibrant train --data' in r.output, r.output;"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

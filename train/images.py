@@ -1,0 +1,60 @@
+"""The pixels of a run: decoded once and kept where the set is small enough, else read by worker processes."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from calibrant.preprocessing import Preprocessing
+from calibrant.train.config import TrainConfig
+from calibrant.train.data.augment import Augmentation
+from calibrant.train.data.image_set import ImageSet, Splits
+from calibrant.train.data.pixels import (
+    BadImage,
+    FileStore,
+    PixelStore,
+    decode_all,
+    estimated_bytes,
+    shrunk,
+    store_of,
+    whole,
+)
+from calibrant.train.distributed import Ranks
+from calibrant.train.evaluate import EvalSource
+
+
+def prepare_images(
+    config: TrainConfig, splits: Splits, preprocessing: Preprocessing, ranks: Ranks
+) -> tuple[ImageSet, PixelStore, EvalSource, list[BadImage]]:
+    """Training and validation pixels, decoded once where the set is small enough."""
+    augmentation = Augmentation(config.augment, preprocessing)
+    ragged = not augmentation.wants_evaluation_pixels
+    needed = estimated_bytes(splits.train, preprocessing, ragged=ragged)
+    needed += estimated_bytes(splits.val, preprocessing, ragged=False)
+    data = config.data
+    cache = data.cache == "on" or (data.cache == "auto" and needed <= data.cache_limit_mb << 20)
+    skip = data.on_bad_image == "skip"
+    workers = worker_count(config, cache=cache)
+    # The evaluation transform of each rank's contiguous part of the validation set.
+    share = np.array_split(np.arange(len(splits.val)), ranks.world)[ranks.rank]
+    val = EvalSource(
+        splits.val.rows(share), preprocessing, cache=cache, workers=workers, skip_bad=skip, what="validation images"
+    )
+    store: PixelStore
+    train = splits.train
+    bad = list(val.bad)
+    if cache:
+        prepare = shrunk(preprocessing) if ragged else preprocessing.pixels
+        parts, rows, unread = decode_all(train, prepare, what="decode training images", skip_bad=skip)
+        bad += unread
+        train, store = train.rows(rows), store_of(parts)
+    else:
+        store = FileStore(train, whole if ragged else preprocessing.pixels)
+    return train, store, val, bad
+
+
+def worker_count(config: TrainConfig, *, cache: bool) -> int:
+    if config.data.workers is not None:
+        return config.data.workers
+    return 0 if cache else min(8, os.cpu_count() or 1)
