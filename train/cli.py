@@ -60,24 +60,17 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
 
     resume, overwrite, as_json = options.pop("resume"), options.pop("overwrite"), options.pop("as_json")
     flags = {k: v for k, v in options.items() if v is not None}
-    if resume:
-        out = flags.pop("out", None) or _out_of(config)
-        if flags:
-            name = next(iter(flags)).replace("_", "-")
-            raise ConfigError(f"--{name} cannot change when a run goes on", where="--resume", fix="leave it out")
-        resolved = resumed_config(out, list(settings))
+    recipe = flags.pop("recipe", None)
+    if recipe is not None and config is not None:
+        raise ConfigError("give a config file or a recipe, not both", where="--recipe", fix="use --set over a recipe")
+    if resume and config is None and recipe is None and not set(flags) - {"out"}:
+        resolved = resumed_config(flags.get("out", TrainConfig().out), list(settings))
     else:
-        recipe = flags.pop("recipe", None)
-        if recipe is not None and config is not None:
-            raise ConfigError(
-                "give a config file or a recipe, not both", where="--recipe", fix="use --set over a recipe"
-            )
         table = recipe_table(recipe) if recipe is not None else read_toml(config) if config is not None else {}
         table = _laid_over(table, flags)
         if not table.get("data", {}).get("path") and not any(s.startswith("data.path=") for s in settings):
             raise ConfigError("no data", fix="pass --data DIR, or set data.path in the config file")
         resolved = train_config(table, settings, where=config or "options")
-    assert isinstance(resolved, TrainConfig)
     run = fit(resolved, resume=resume, overwrite=overwrite, on_epoch=_show)
     _report(run, as_json=as_json)
 
@@ -104,15 +97,6 @@ def _laid_over(table: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
             inner.clear()  # another loss has other options
         inner[last] = value
     return table
-
-
-def _out_of(config: Path | None) -> Path:
-    """The run folder that a config file names, for --resume."""
-    from calibrant.config import read_toml
-    from calibrant.train.config import TrainConfig
-
-    table = read_toml(config) if config is not None else {}
-    return Path(table.get("out", TrainConfig().out))
 
 
 def _show(epoch: Epoch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from calibrant.atomic import write_json, write_text
+from calibrant.config import to_table
 from calibrant.errors import ConfigError, DataError
 from calibrant.preprocessing import Preprocessing
 from calibrant.train.checkpoint import load_checkpoint, remove_leftovers
@@ -85,17 +86,30 @@ def fit(
         raise
 
 
-def resumed_config(out: Path, overrides: list[str]) -> TrainConfig:
-    """The configuration of the run in `out`, to go on with; only what cannot change the result may be overridden."""
-    for override in overrides:
-        key = override.partition("=")[0].strip()
-        if key not in FREE_ON_RESUME:
-            raise ConfigError(
-                f"{key} cannot change when a run goes on", where="--resume",
-                fix=f"only {', '.join(FREE_ON_RESUME)} may; start a new run for anything else",
-            )  # fmt: skip
+def resumed_config(out: Path, overrides: Sequence[str] = ()) -> TrainConfig:
+    """The configuration of the run in `out`, to go on with. Overrides are checked by fit()."""
     table = read_config(out)["config"]
     return replace(train_config(table, overrides, where=out / CONFIG_FILE), out=out)
+
+
+def _refuse_changes(config: TrainConfig, run: Path) -> None:
+    """Only what cannot change the result may differ from the run that goes on."""
+    before, now = flat(read_config(run)["config"]), flat(to_table(config))
+    for key in sorted({*before, *now}):
+        free = key in FREE_ON_RESUME or key in ("out", "data.path")  # the images themselves are compared
+        if not free and before.get(key) != now.get(key):
+            raise ConfigError(
+                f"{key} was {before.get(key)} and is {now.get(key)}, which cannot change when a run goes on",
+                where=run, fix=f"only {', '.join(FREE_ON_RESUME)} may; start a new run for anything else",
+            )  # fmt: skip
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} as {"a.b": 1}."""
+    result: dict[str, Any] = {}
+    for key, value in table.items():
+        result |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return result
 
 
 def _fit(
@@ -113,10 +127,12 @@ def _fit(
     run = config.out
     checkpoint = run / CHECKPOINT_FILE
     going_on = resume and checkpoint.is_file()
+    config = replace(config, optimizer=replace(config.optimizer, lr=default_lr(config)))
     if resume and not going_on:
         raise ConfigError("has no checkpoint to go on from", where=run, fix="start without --resume")
+    if going_on:
+        _refuse_changes(config, run)
     splits = read_data(config.data) if splits is None else splits
-    config = replace(config, optimizer=replace(config.optimizer, lr=default_lr(config)))
     seed_everything(config.seed, "start")
     network, preprocessing = build_network(config, len(splits.class_names))
     train_set, train_store, val_source, bad = prepare_images(config, splits, preprocessing, ranks)

@@ -63,12 +63,14 @@ def test_mistakes_end_in_one_line(image_folder: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_going_on_takes_no_other_settings(image_folder: Path, tmp_path: Path) -> None:
+def test_the_same_line_with_resume_goes_on_and_another_is_refused(image_folder: Path, tmp_path: Path) -> None:
     out = ["--out", str(tmp_path / "run")]
-    _call("--data", str(image_folder), *TINY, *out, "--set", "engine.tensorboard=false")
+    line = ["--data", str(image_folder), *TINY, *out, "--set", "engine.tensorboard=false"]
+    _call(*line)
     assert "best epoch 1" in _call("--resume", *out, "--set", "data.workers=1")
-    result = CliRunner().invoke(train, ["--resume", *out, "--epochs", "5"])
-    with pytest.raises(ConfigError, match="--epochs cannot change"):
+    assert "best epoch 1" in _call(*line, "--resume")
+    result = CliRunner().invoke(train, [*line, "--resume", "--epochs", "5"])
+    with pytest.raises(ConfigError, match="schedule.epochs was 1 and is 5"):
         raise result.exception or AssertionError
 
 
