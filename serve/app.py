@@ -4,51 +4,62 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import json
 import logging
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 from calibrant._version import __version__
 from calibrant.errors import did_you_mean
-from calibrant.serve import people, protocol
+from calibrant.serve import openapi, people, protocol
 from calibrant.serve.batcher import Job
-from calibrant.serve.http import Request, Response
-from calibrant.serve.knobs import Knobs
-from calibrant.serve.limits import Limits, compress, decompress
+from calibrant.serve.http import Front, Request, Response
+from calibrant.serve.inference import Inference, Respond
+from calibrant.serve.labels import read_labels
+from calibrant.serve.limits import Limits
+from calibrant.serve.metrics import Exposition
 from calibrant.serve.models import Model, Repository
 from calibrant.serve.refusal import Refusal
+from calibrant.serve.reload import Lifecycle
+from calibrant.serve.scrape import expose
 
 log = logging.getLogger(__name__)
+access = logging.getLogger("calibrant.serve.access")
 
-Respond = Callable[[Response], None]
 Handler = Callable[[Request, Respond, dict[str, str]], None]
-EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "statistics", "schedule_policy"]
+Route = tuple[Handler, dict[str, str], tuple[bytes, ...]]
+EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "model_repository", "statistics"]
+GET, POST = (b"GET",), (b"POST",)
 
 
 @dataclass(frozen=True)
 class Options:
     token: str | None = None
     admin: bool = False  # load and unload over the network
+    access_log: bool = False
     decoders: int = 2  # threads that decode pictures
 
 
 class Application:
-    """Answers requests. Everything here runs on the event loop's thread, except the decoding of pictures."""
+    """Finds the handler of a request. Everything here runs on the event loop's thread."""
 
-    def __init__(self, repository: Repository, limits: Limits, options: Options | None = None) -> None:
+    def __init__(
+        self, repository: Repository, limits: Limits, options: Options | None = None, lifecycle: Lifecycle | None = None
+    ) -> None:
         self.repository, self.limits = repository, limits
         self.options = options or Options()
+        self.lifecycle = lifecycle
+        self.inference = Inference(repository, limits, decoders=self.options.decoders)
+        self.front: Front | None = None
         self.ready = True
         self.loop: asyncio.AbstractEventLoop | None = None
         self.started = time.time()
         self.statuses: dict[int, int] = {}
-        self._decoders = ThreadPoolExecutor(self.options.decoders, "decode")
-        self._decoding = 0
-        self._routes: dict[bytes, tuple[Handler, dict[str, str], tuple[bytes, ...]]] = {}
+        self._routes: dict[bytes, Route] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def deliver(self, jobs: list[Job]) -> None:
         """From the batcher's thread: one wake-up of the loop for a whole batch."""
@@ -56,14 +67,14 @@ class Application:
             self.loop.call_soon_threadsafe(_call_back, jobs)
 
     def close(self) -> None:
-        self._decoders.shutdown(wait=False, cancel_futures=True)
-
-    # ---- routing
+        self.inference.close()
 
     def __call__(self, request: Request, respond: Respond) -> None:
         def counted(response: Response) -> None:
             self.statuses[response.status] = self.statuses.get(response.status, 0) + 1
             respond(response)
+            if self.options.access_log:
+                self._log_access(request, response)
 
         try:
             handler, names, methods = self._route(request.target.partition(b"?")[0])
@@ -73,23 +84,31 @@ class Application:
                 response.headers.append((b"allow", allow))
                 counted(response)
                 return
-            if self.options.token is not None:
-                self._authorise(request, handler)
+            if self.options.token is not None and handler not in (self._live, self._ready):
+                self._authorise(request)
             handler(request, counted, names)
         except Exception as error:
-            if not isinstance(error, Refusal):
-                _log_unexpected(error)
-            counted(Response.error(Refusal.of(error)))
+            refusal = Refusal.of(error)
+            if refusal is not error and refusal.status == 500:
+                log.error("a request failed", exc_info=error)
+            counted(Response.error(refusal))
 
-    def _authorise(self, request: Request, handler: Handler) -> None:
-        if handler in (self._live, self._ready):
-            return
+    def _log_access(self, request: Request, response: Response) -> None:
+        access.info(json.dumps({
+            "peer": request.peer, "method": request.method.decode(), "path": request.target.decode("latin-1"),
+            "status": response.status, "bytes": sum(map(len, response.parts)),
+            "ms": round(1e3 * (time.monotonic() - request.received), 3),
+        }))  # fmt: skip
+
+    def _authorise(self, request: Request) -> None:
         given = request.headers.get(b"authorization", b"")
         wanted = b"Bearer " + (self.options.token or "").encode()
         if not hmac.compare_digest(given, wanted):
             raise Refusal(401, "a token is needed: send the header Authorization: Bearer TOKEN")
 
-    def _route(self, path: bytes) -> tuple[Handler, dict[str, str], tuple[bytes, ...]]:
+    # ---- routing
+
+    def _route(self, path: bytes) -> Route:
         found = self._routes.get(path)
         if found is None:
             found = self._find_route(path)
@@ -97,44 +116,59 @@ class Application:
                 self._routes[path] = found
         return found
 
-    def _find_route(self, path: bytes) -> tuple[Handler, dict[str, str], tuple[bytes, ...]]:
+    def _find_route(self, path: bytes) -> Route:
         parts = [unquote(p) for p in path.decode("ascii", "replace").strip("/").split("/")]
-        get, post = (b"GET",), (b"POST",)
         match parts:
-            case [""]:
-                return self._page, {}, get
-            case ["predict"]:
-                return self._predict, {}, post
-            case ["v2"]:
-                return self._server_metadata, {}, get
-            case ["v2", "health", "live"]:
-                return self._live, {}, get
-            case ["v2", "health", "ready"]:
-                return self._ready, {}, get
-            case ["v2", "models", "stats"]:
-                return self._statistics, {}, get
-            case ["v2", "models", name, *rest]:
+            case ["v2", "models", name, *rest] if parts != ["v2", "models", "stats"]:
                 names = {"name": name}
                 if rest[:1] == ["versions"] and len(rest) >= 2:
                     names["version"], rest = rest[1], rest[2:]
-                return *self._model_route(rest, names, path), names, post if rest in (["infer"], ["predict"]) else get
-            case ["v2", "repository", "index"]:
-                return self._index, {}, post
-        raise Refusal(404, f'nothing is served at "{path[:100].decode("ascii", "replace")}"; {_near(parts)}')
-
-    def _model_route(self, rest: list[str], names: dict[str, str], path: bytes) -> tuple[Handler]:
-        handlers: dict[tuple[str, ...], Handler] = {
-            (): self._model_metadata, ("ready",): self._model_ready, ("infer",): self._infer,
-            ("config",): self._config, ("stats",): self._statistics, ("predict",): self._predict,
+                handler, methods = self._model_route(rest)
+                return handler, names, methods
+            case ["v2", "repository", "models", name, "load" | "unload" as verb]:
+                return self._load if verb == "load" else self._unload, {"name": name}, POST
+        fixed: dict[str, tuple[Handler, tuple[bytes, ...]]] = {
+            "": (self._page, GET), "predict": (self.inference.predict, POST), "v2": (self._server_metadata, GET),
+            "v2/health/live": (self._live, GET), "v2/health/ready": (self._ready, GET),
+            "v2/models/stats": (self._statistics, GET), "v2/repository/index": (self._index, POST),
+            "metrics": (self._metrics, GET), "openapi.json": (self._openapi, GET),
         }  # fmt: skip
-        handler = handlers.get(tuple(rest))
-        if handler is None:
-            known = [h[0] for h in handlers if h]
-            raise Refusal(404, f'a model has no "{"/".join(rest)[:60]}"; {did_you_mean("/".join(rest), known)}')
-        return (handler,)
+        found = fixed.get("/".join(parts))
+        if found is None:
+            shown = path[:100].decode("ascii", "replace")
+            known = [*fixed, "v2/models/NAME/infer"]
+            raise Refusal(404, f'nothing is served at "{shown}"; {did_you_mean("/".join(parts)[:100], known[1:])}')
+        return found[0], {}, found[1]
+
+    def _model_route(self, rest: list[str]) -> tuple[Handler, tuple[bytes, ...]]:
+        handlers: dict[str, tuple[Handler, tuple[bytes, ...]]] = {
+            "": (self._model_metadata, GET), "ready": (self._model_ready, GET), "infer": (self.inference.infer, POST),
+            "config": (self._config, GET), "stats": (self._statistics, GET), "predict": (self.inference.predict, POST),
+            "feedback": (self._feedback, POST), "monitor": (self._monitor, GET),
+        }  # fmt: skip
+        found = handlers.get("/".join(rest))
+        if found is None:
+            raise Refusal(404, f'a model has no "{"/".join(rest)[:60]}"; {did_you_mean("/".join(rest), handlers)}')
+        return found
 
     def _model(self, names: dict[str, str]) -> Model:
         return self.repository.get(names["name"], names.get("version"))
+
+    def _later(self, work: Coroutine[Any, Any, Response], respond: Respond) -> None:
+        """Answers from a task, for what has to wait for a thread."""
+
+        async def run() -> None:
+            try:
+                respond(await work)
+            except Exception as error:
+                refusal = Refusal.of(error)
+                if refusal is not error and refusal.status == 500:
+                    log.error("a request failed", exc_info=error)
+                respond(Response.error(refusal))
+
+        task = asyncio.ensure_future(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # ---- the small answers
 
@@ -150,8 +184,7 @@ class Application:
         respond(Response.json({"name": model.name, "ready": self.ready}, 200 if self.ready else 503))
 
     def _server_metadata(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
-        extensions = [*EXTENSIONS, "model_repository"]
-        respond(Response.json({"name": "calibrant", "version": __version__, "extensions": extensions}))
+        respond(Response.json({"name": "calibrant", "version": __version__, "extensions": EXTENSIONS}))
 
     def _model_metadata(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
         model = self._model(names)
@@ -170,170 +203,82 @@ class Application:
             models = list(self.repository.models[names["name"]].values())
         respond(Response.json({"model_stats": [m.stats() for m in models]}))
 
-    def _index(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
-        rows = self.repository.index()
-        if len(request.body):
-            message = protocol.json_object(request.body)
-            if message.get("ready") is True:
-                rows = [row for row in rows if row["state"] == "READY"]
-        respond(Response.json(rows))
-
     def _page(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
-        html = people.page([m.name for m in self.repository.all()])
+        html = people.page(sorted(self.repository.models))
         respond(Response(200, [html.encode()], b"text/html; charset=utf-8"))
 
-    # ---- inference
+    def _openapi(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
+        monitored = any(m.monitor is not None for m in self.repository.all())
+        models = sorted(self.repository.models)
+        respond(Response.json(openapi.document(models, admin=self.options.admin, monitored=monitored)))
 
-    def _admit(self, model: Model) -> None:
-        """Refuses at once what would wait too long: a caller can go elsewhere now, not in five seconds."""
-        wait = model.batcher.predicted_wait
-        if wait > self.limits.max_wait:
-            raise Refusal(503, f"the queue is full: about {wait:.1f} s of work is ahead", retry_after=wait / 2)
+    def _metrics(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
+        out = Exposition()
+        expose(out, self.repository, self.statuses, self.front, self.lifecycle, self.started)
+        respond(Response(200, [out.text().encode()], b"text/plain; version=0.0.4; charset=utf-8"))
 
-    def _infer(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
+    # ---- the repository
+
+    def _index(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
+        rows = self.repository.index()
+        if len(request.body) and protocol.json_object(request.body).get("ready") is True:
+            rows = [row for row in rows if row["state"] == "READY"]
+        respond(Response.json(rows))
+
+    def _load(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
+        lifecycle = self._administered(request)
+
+        async def work() -> Response:
+            await lifecycle.load(names["name"])
+            return Response.json({})
+
+        self._later(work(), respond)
+
+    def _unload(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
+        lifecycle = self._administered(request)
+
+        async def work() -> Response:
+            await lifecycle.unload(names["name"])
+            return Response.json({})
+
+        self._later(work(), respond)
+
+    def _administered(self, request: Request) -> Lifecycle:
+        if not self.options.admin or self.lifecycle is None:
+            raise Refusal(403, "loading and unloading over the network is off; start the server with --admin")
+        parameters = protocol.json_object(request.body).get("parameters") if len(request.body) else None
+        for key in parameters if isinstance(parameters, dict) else ():
+            if key == "config" or key.startswith("file:"):
+                raise Refusal(403, f'"{key[:40]}" would let a caller write model files, which this server never does')
+        return self.lifecycle
+
+    # ---- labels and what they tell
+
+    def _feedback(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
         model = self._model(names)
-        self._admit(model)
-        body, length = self._body(request)
-        try:
-            infer = protocol.parse(body, length, model.target)
-        except Exception:
-            self._failed(model, request)
-            raise
-        request.body = memoryview(b"")
+        monitor = model.require_monitor()
+        ids, labels = read_labels(request.body, model.class_names or ())
 
-        def done(job: Job) -> None:
-            try:
-                if job.error is not None:
-                    raise job.error
-                respond(self._answer(model, infer, job, request))
-            except Exception as error:
-                self._failed(model, request)
-                if not isinstance(error, Refusal):
-                    _log_unexpected(error)
-                respond(Response.error(Refusal.of(error)))
+        async def work() -> Response:
+            reply = await asyncio.to_thread(monitor.label, ids, labels)
+            if reply.unknown and not (reply.accepted or reply.repeated or reply.changed):
+                raise Refusal(404, f'no prediction of {model.name} has the id "{reply.unknown[0][:80]}"')
+            return Response.json({
+                "accepted": reply.accepted, "repeated": reply.repeated, "changed": reply.changed,
+                "unknown": reply.unknown,
+            })  # fmt: skip
 
-        self._submit(model, request, infer, done)
+        self._later(work(), respond)
 
-    def _submit(
-        self, model: Model, request: Request, infer: protocol.InferRequest, done: Callable[[Job], None]
-    ) -> None:
-        seconds = self.limits.request_seconds
-        if infer.timeout is not None:
-            seconds = min(seconds, infer.timeout)
-        job = Job(infer.feeds, infer.rows, model.needed_outputs(infer), done, request.received + seconds)
-        request.job = job
-        model.batcher.put(job)
+    def _monitor(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
+        monitor = self._model(names).require_monitor()
 
-    def _answer(self, model: Model, infer: protocol.InferRequest, job: Job, request: Request) -> Response:
-        start = time.perf_counter_ns()
-        tensors = model.finish(infer, job.result or {})
-        encoded = protocol.encode(model.name, model.version, infer, tensors, model.class_names)
-        response = Response(200, encoded.parts)
-        if encoded.header_length is not None:
-            response.content_type = b"application/octet-stream"
-            response.headers.append((b"inference-header-content-length", str(encoded.header_length).encode()))
-        self._compress(request, response)
-        statistics = model.statistics
-        statistics.success += 1
-        statistics.rows += infer.rows
-        statistics.success_ns += int((time.monotonic() - request.received) * 1e9)
-        statistics.output_ns += time.perf_counter_ns() - start
-        statistics.last_inference_ms = int(time.time() * 1000)
-        return response
+        async def work() -> Response:
+            return Response.json(await asyncio.to_thread(monitor.report))
 
-    def _failed(self, model: Model, request: Request) -> None:
-        model.statistics.fail += 1
-        model.statistics.fail_ns += int((time.monotonic() - request.received) * 1e9)
-
-    def _body(self, request: Request) -> tuple[memoryview, int | None]:
-        encoding = request.headers.get(b"content-encoding", b"").decode("ascii", "replace").strip().lower()
-        body = decompress(request.body, encoding, self.limits.max_decompressed) if encoding else request.body
-        length = request.headers.get(b"inference-header-content-length")
-        if length is None:
-            return body, None
-        if not length.isdigit() or len(length) > 18:
-            raise Refusal(400, "Inference-Header-Content-Length must be the number of bytes of the JSON")
-        return body, int(length)
-
-    def _compress(self, request: Request, response: Response) -> None:
-        """Only for a caller that names gzip or deflate alone, as Triton's client does on request.
-
-        Browsers and HTTP libraries offer compression with every request; for a few hundred bytes of probabilities it
-        would cost more than it saves.
-        """
-        accepted = request.headers.get(b"accept-encoding")
-        if accepted in (b"gzip", b"deflate"):
-            response.parts = [compress(response.parts, accepted.decode())]
-            response.headers.append((b"content-encoding", accepted))
-
-    # ---- pictures from people
-
-    def _predict(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
-        query = dict(parse_qsl(request.target.partition(b"?")[2].decode("ascii", "replace")))
-        name = names.get("name") or query.pop("model", None)
-        if name is None:
-            models = sorted(self.repository.models)
-            if len(models) != 1:
-                raise Refusal(400, f"there are {len(models)} models; choose one with ?model=NAME: {', '.join(models)}")
-            name = models[0]
-        model = self.repository.get(name, names.get("version"))
-        self._admit(model)
-        body, _ = self._body(request)
-        asked = people.read(body, request.headers.get(b"content-type", b""), query, self.limits)
-        card = model.session.require_card()
-        if self._decoding >= 64 * self.options.decoders:
-            raise Refusal(503, "too many pictures are waiting to be decoded", retry_after=1)
-        self._decoding += 1
-        future = asyncio.get_running_loop().run_in_executor(
-            self._decoders, people.decode, card, asked.images, self.limits
-        )
-
-        def done(job: Job) -> None:
-            try:
-                if job.error is not None:
-                    raise job.error
-                result = people.result(model, asked.knobs, job.result or {})
-                respond(Response.json(people.body(model, asked, result)))
-                self._count_success(model, request, job.rows)
-            except Exception as error:
-                self._fail(model, request, respond, error)
-
-        def decoded(finished: asyncio.Future[Any]) -> None:
-            self._decoding -= 1
-            try:
-                feed = finished.result()
-                # The answer for people is made of probabilities and logits, so knobs stand even where none was given.
-                infer = protocol.InferRequest(model.classifier.feeds(feed), len(feed), [], None, asked.knobs or Knobs())
-                self._submit(model, request, infer, done)
-            except Exception as error:
-                self._fail(model, request, respond, error)
-
-        future.add_done_callback(decoded)
-
-    def _fail(self, model: Model, request: Request, respond: Respond, error: Exception) -> None:
-        self._failed(model, request)
-        if Refusal.of(error).status == 500 and not isinstance(error, Refusal):
-            _log_unexpected(error)
-        respond(Response.error(Refusal.of(error)))
-
-    def _count_success(self, model: Model, request: Request, rows: int) -> None:
-        statistics = model.statistics
-        statistics.success += 1
-        statistics.rows += rows
-        statistics.success_ns += int((time.monotonic() - request.received) * 1e9)
-        statistics.last_inference_ms = int(time.time() * 1000)
+        self._later(work(), respond)
 
 
 def _call_back(jobs: list[Job]) -> None:
     for job in jobs:
         job.done(job)
-
-
-def _log_unexpected(error: Exception) -> None:
-    if Refusal.of(error).status == 500:
-        log.error("a request failed", exc_info=error)
-
-
-def _near(parts: list[str]) -> str:
-    known = ["v2", "v2/health/live", "v2/health/ready", "v2/models/NAME/infer", "predict", "v2/repository/index"]
-    return did_you_mean("/".join(parts)[:100], known)

@@ -26,6 +26,7 @@ class Running:
     port: int
     pid: int
     log: Path
+    grpc_port: int | None = None
 
     def __str__(self) -> str:
         return self.url
@@ -55,7 +56,7 @@ def _await_ready(process: subprocess.Popen[bytes], ready: Path, log: Path, timeo
     while time.monotonic() < end:
         if ready.exists():
             block = json.loads(ready.read_text())
-            return Running(block["url"], block["host"], block["port"], block["pid"], log)
+            return Running(block["url"], block["host"], block["port"], block["pid"], log, block.get("grpc_port"))
         if process.poll() is not None:
             said = log.read_text(errors="replace").strip().splitlines()
             raise ModelError(f"the server ended with code {process.returncode}: {said[-1] if said else 'no message'}")

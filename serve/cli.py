@@ -5,40 +5,56 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 
 @click.command()
-@click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="MODEL.onnx ...")
+@click.argument("models", nargs=-1, required=True, metavar="[NAME[@VERSION]=]MODEL.onnx ...")
 @click.option("--name", help="Name of the model in the addresses. [default: from the file]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is every one.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
+@click.option("--grpc-port", type=click.IntRange(0, 65535), help="Also serve gRPC there; needs grpcio. 0: a free one.")
 @click.option("--provider", "providers", multiple=True, metavar="NAME", help="cpu, cuda, tensorrt, openvino, ...")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Threads of one model. [default: the cores available]")
 @click.option("--batch-cap", type=click.IntRange(1, 4096), help="Rows in one run. [default: measured at the start]")
+@click.option("--monitor", is_flag=True, help="Watch confidence, drift and, with labels, calibration.")
+@click.option("--feedback-log", type=click.Path(path_type=Path), metavar="DIR", help="Also keep every answer there.")
+@click.option(
+    "--sample", default=1.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Share to watch and log."
+)
+@click.option("--keep-days", type=click.FloatRange(0.01), help="Drop parts of the feedback log older than that.")
+@click.option("--canary", "canaries", multiple=True, metavar="NAME@VERSION=SHARE", help="Send a share of the requests.")
+@click.option(
+    "--shadow", "shadows", multiple=True, metavar="NAME@VERSION=SHARE", help="Send copies, answer from others."
+)
 @click.option("--token", envvar="CALIBRANT_TOKEN", help="Ask callers for this bearer token (or CALIBRANT_TOKEN).")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="PEM certificate chain: serve HTTPS.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="PEM key, where it is not in the certificate's file.")
+@click.option("--admin", is_flag=True, help="Let callers load and unload the models.")
+@click.option("--reload", "reload_seconds", default=2.0, show_default=True, type=click.FloatRange(0),
+              help="Seconds between looks for changed files; 0 never looks.")  # fmt: skip
 @click.option("--max-body", default=64, show_default=True, type=click.IntRange(1, 4096), help="MiB of one request.")
 @click.option("--max-wait", default=5.0, show_default=True, type=click.FloatRange(0.001), help="Seconds in the queue.")
+@click.option("--grace", default=0.0, show_default=True, type=click.FloatRange(0), metavar="SECONDS",
+              help="From SIGTERM (not ready) to taking no new connections.")  # fmt: skip
 @click.option("--ready-file", type=click.Path(path_type=Path), help="JSON with host, port, pid, written when ready.")
+@click.option("--access-log", is_flag=True, help="A JSON line on stderr for every request.")
 @click.option("--quiet", is_flag=True, help="Warnings and errors only on stderr.")
 def serve(
-    models: tuple[Path, ...],
+    models: tuple[str, ...],
     name: str | None,
-    host: str,
-    port: int,
-    providers: tuple[str, ...],
-    threads: int | None,
-    batch_cap: int | None,
-    token: str | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
+    canaries: tuple[str, ...],
+    shadows: tuple[str, ...],
     max_body: int,
     max_wait: float,
-    ready_file: Path | None,
+    sample: float,
+    keep_days: float | None,
+    grace: float,
     quiet: bool,
+    providers: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Serve deployed files over the Open Inference Protocol, with calibrated confidence.
 
@@ -46,28 +62,47 @@ def serve(
     Example: calibrant serve model.onnx
              curl --data-binary @photo.jpg http://127.0.0.1:8000/predict
     """
+    import dataclasses
+
     from calibrant.errors import ConfigError
-    from calibrant.serve.config import ServeConfig
+    from calibrant.serve.config import ModelSpec, ServeConfig, Share
     from calibrant.serve.limits import Limits
+    from calibrant.serve.monitor import MonitorConfig
     from calibrant.serve.server import Server
 
-    if name is not None and len(models) > 1:
-        raise ConfigError(f"--name is for one model, and there are {len(models)}", where="calibrant serve")
+    specs = [ModelSpec.parse(text) for text in models]
+    if name is not None:
+        if len(specs) > 1:
+            raise ConfigError(f"--name is for one model, and there are {len(specs)}", where="calibrant serve")
+        specs = [dataclasses.replace(specs[0], name=name)]
+    _log_to_stderr(quiet=quiet, access=options["access_log"])
+    server = Server(ServeConfig(
+        specs, providers=providers or None, grace_seconds=grace,
+        canaries=tuple(Share.parse(text, "--canary") for text in canaries),
+        shadows=tuple(Share.parse(text, "--shadow") for text in shadows),
+        limits=Limits(max_body=max_body << 20, max_wait=max_wait),
+        watch=MonitorConfig(sample=sample, keep_days=keep_days), **options,
+    ))  # fmt: skip
+
+    def announce(address: str) -> None:
+        names = ", ".join(sorted(server.repository.models))
+        example = f"curl --data-binary @photo.jpg {address}/predict"
+        grpc = f" and gRPC at port {server.grpc_port}" if server.grpc_port is not None else ""
+        click.echo(f"Serving {names} at {address}{grpc}   try: {example}")
+        sys.stdout.flush()
+
+    server.run(announce=announce)
+
+
+def _log_to_stderr(*, quiet: bool, access: bool) -> None:
     logging.basicConfig(
         level=logging.WARNING if quiet else logging.INFO, stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )  # fmt: skip
-    config = ServeConfig(
-        models, name=name, host=host, port=port, providers=providers or None, threads=threads, batch_cap=batch_cap,
-        ready_file=ready_file, token=token, tls_cert=tls_cert, tls_key=tls_key,
-        limits=Limits(max_body=max_body << 20, max_wait=max_wait),
-    )  # fmt: skip
-    server = Server(config)
-
-    def announce(address: str) -> None:
-        names = ", ".join(m.name for m in server.repository.all())
-        example = f"curl --data-binary @photo.jpg {address}/predict"
-        click.echo(f"Serving {names} at {address}   try: {example}")
-        sys.stdout.flush()
-
-    server.run(announce=announce)
+    if access:  # bare JSON lines, also when the rest is quiet
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger = logging.getLogger("calibrant.serve.access")
+        logger.addHandler(handler)
+        logger.propagate = False
+        logger.setLevel(logging.INFO)

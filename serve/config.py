@@ -2,18 +2,62 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from calibrant.errors import ConfigError
 from calibrant.serve.limits import Limits
+from calibrant.serve.monitor import MonitorConfig
+
+_SPEC = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(@(?P<version>[A-Za-z0-9._-]+))?=(?P<path>.+)")
+_SHARE = re.compile(r"(?P<name>[^@=]+)@(?P<version>[^@=]+)=(?P<share>[0-9.]+)")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A file to serve, and under what name and version."""
+
+    path: Path
+    name: str | None = None
+    version: str = "1"
+
+    @classmethod
+    def parse(cls, text: str) -> ModelSpec:
+        """PATH, NAME=PATH or NAME@VERSION=PATH; a path that exists is taken as one even with = in it."""
+        match = None if Path(text).exists() else _SPEC.fullmatch(text)
+        if match is None:
+            return cls(Path(text))
+        return cls(Path(match["path"]), match["name"], match["version"] or "1")
+
+
+@dataclass(frozen=True)
+class Share:
+    """NAME@VERSION=0.1: a tenth of the requests that name no version."""
+
+    name: str
+    version: str
+    share: float
+
+    @classmethod
+    def parse(cls, text: str, option: str) -> Share:
+        match = _SHARE.fullmatch(text)
+        try:
+            share = float(match["share"]) if match else -1.0
+        except ValueError:
+            share = -1.0
+        if match is None or not 0 < share <= 1:
+            raise ConfigError(f'"{text}" is not NAME@VERSION=SHARE with a share above 0 and up to 1', where=option)
+        return cls(match["name"], match["version"], share)
 
 
 @dataclass(frozen=True)
 class ServeConfig:
-    models: tuple[Path, ...]
-    name: str | None = None  # of the only model
+    models: Sequence[ModelSpec]
     host: str = "127.0.0.1"
     port: int = 8000  # 0 is a free one
+    grpc_port: int | None = None  # None is off, 0 a free one
     providers: tuple[str, ...] | None = None
     threads: int | None = None
     batch_cap: int | None = None  # None is measured
@@ -23,4 +67,11 @@ class ServeConfig:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     access_log: bool = False
+    reload_seconds: float = 2.0  # between looks at the files; 0 is never
+    grace_seconds: float = 0.0  # between not ready and no new connections, for a load balancer to notice
+    monitor: bool = False
+    feedback_log: Path | None = None  # implies monitor
+    canaries: tuple[Share, ...] = ()
+    shadows: tuple[Share, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    watch: MonitorConfig = field(default_factory=MonitorConfig)

@@ -11,7 +11,7 @@ from calibrant.serve.refusal import Refusal
 @dataclass(frozen=True)
 class Limits:
     max_body: int = 64 << 20  # bytes on the wire
-    max_decompressed: int = 256 << 20  # bytes after Content-Encoding
+    max_decompressed: int = 128 << 20  # bytes after Content-Encoding
     max_buffered: int = 1 << 30  # bytes of all bodies in memory at once
     max_rows: int = 1024  # of one request
     max_images: int = 32  # of one POST /predict

@@ -18,6 +18,8 @@ from calibrant.serve import conformal
 from calibrant.serve.batcher import Batcher, Job
 from calibrant.serve.classifier import Classifier
 from calibrant.serve.knobs import Knobs
+from calibrant.serve.metrics import Histogram
+from calibrant.serve.monitor import Monitor
 from calibrant.serve.protocol import InferRequest, Target
 from calibrant.serve.refusal import Refusal
 from calibrant.serve.result import Result, answer
@@ -40,7 +42,11 @@ class Statistics:
     output_ns: int = 0
     rows: int = 0
     abstained: int = 0
+    cancelled: int = 0
+    turned_away: int = 0  # refused because the queue was full
+    shadowed: int = 0
     last_inference_ms: int = 0
+    latency: Histogram = field(default_factory=Histogram)
 
 
 @dataclass
@@ -56,6 +62,8 @@ class Model:
     statistics: Statistics = field(default_factory=Statistics)
     sha256: str = ""
     stamp: tuple[int, int, int] = (0, 0, 0)  # inode, size, mtime of the file when it was loaded
+    active: int = 0  # requests accepted and not yet answered
+    monitor: Monitor | None = None
 
     def __post_init__(self) -> None:
         self.classifier = Classifier(self.session)
@@ -98,12 +106,28 @@ class Model:
         """The graph outputs that the request's answer is made of."""
         names = [w.name for w in request.outputs if w.name in self.session.outputs]
         computed = any(w.name in self.target.derived for w in request.outputs)
-        if request.knobs is not None or computed or self.watched:
+        if request.knobs is not None or computed or request.pictures or self.monitor is not None:
             wanted = ("probabilities", "logits", "ood_score") if self._standard else self.graph_outputs
             names += [n for n in wanted if n in self.session.outputs and n not in names]
         return tuple(names) or self.graph_outputs[:1]
 
-    watched: bool = False  # whether a monitor wants the logits of every answer
+    def require_monitor(self) -> Monitor:
+        if self.monitor is None:
+            why = "its file has no calibrant block" if self.session.card is None else "start the server with --monitor"
+            raise Refusal(404, f"{self.name} is not monitored; {why}")
+        return self.monitor
+
+    def succeeded(self, received: float, rows: int) -> None:
+        own, seconds = self.statistics, time.monotonic() - received
+        own.success += 1
+        own.rows += rows
+        own.success_ns += int(seconds * 1e9)
+        own.latency.add(seconds)
+        own.last_inference_ms = int(time.time() * 1000)
+
+    def failed(self, received: float) -> None:
+        self.statistics.fail += 1
+        self.statistics.fail_ns += int((time.monotonic() - received) * 1e9)
 
     def finish(self, request: InferRequest, outputs: Arrays) -> Arrays:
         """The tensors to answer with: the graph's, or what the knobs make of them, and the derived ones."""
@@ -282,6 +306,8 @@ class Repository:
     def __init__(self) -> None:
         self.models: dict[str, dict[str, Model]] = {}
         self.states: dict[tuple[str, str], tuple[str, str]] = {}  # of what is not ready: state, reason
+        self.canaries: dict[str, tuple[str, float]] = {}  # name: version, share of the requests that name no version
+        self.shadows: dict[str, list[tuple[str, float]]] = {}  # name: versions that get copies, and of what share
 
     def add(self, model: Model) -> Model | None:
         """Puts the model in place and gives back the one that it replaces, which has yet to be drained."""
@@ -306,7 +332,9 @@ class Repository:
                 raise Refusal(503, f'model "{name}" is not loaded', retry_after=5)
             raise Refusal(404, f'no model "{name[:80]}"; {did_you_mean(name, self.models)}')
         if version is None:
-            return max(versions.values(), key=lambda m: version_key(m.version))
+            apart = {v for v, _ in self.shadows.get(name, ())} | {v for v, _ in [self.canaries.get(name, ("", 0.0))]}
+            usual = [m for m in versions.values() if m.version not in apart] or list(versions.values())
+            return usual[0] if len(usual) == 1 else max(usual, key=lambda m: version_key(m.version))
         if version not in versions:
             raise Refusal(404, f'model "{name}" has no version "{version[:40]}"; it has {", ".join(versions)}')
         return versions[version]

@@ -69,11 +69,12 @@ def result(model: Model, knobs: Knobs | None, outputs: Arrays) -> Result:
     return answer(model.session.require_card(), model.classifier.redo, outputs, knobs or Knobs())
 
 
-def body(model: Model, asked: Asked, answers: Result) -> dict[str, Any]:
+def body(model: Model, asked: Asked, answers: Result, request_id: str | None) -> dict[str, Any]:
     rows = answers.to_rows()
     for row, (name, _) in zip(rows, asked.images, strict=True):
         row["image"] = name
-    return {"model_name": model.name, "model_version": model.version, "predictions": rows}
+    identity = {} if request_id is None else {"id": request_id}
+    return {"model_name": model.name, "model_version": model.version, **identity, "predictions": rows}
 
 
 def _content_type(value: bytes) -> tuple[str, dict[str, str]]:

@@ -54,6 +54,7 @@ class InferRequest:
     knobs: Knobs | None = None
     timeout: float | None = None  # seconds
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    pictures: bool = False  # came by /predict, which answers from probabilities and logits
 
 
 def parse(body: memoryview, header_length: int | None, target: Target) -> InferRequest:

@@ -16,13 +16,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from calibrant import atomic
-from calibrant.errors import ConfigError
+from calibrant import atomic, feedback
+from calibrant.errors import ConfigError, did_you_mean
+from calibrant.feedback import FeedbackWriter
 from calibrant.serve.app import Application, Options
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.http import Front
 from calibrant.serve.models import Model, Repository
+from calibrant.serve.monitor import Monitor, MonitorThread
 from calibrant.serve.providers import available_cores
+from calibrant.serve.reload import Lifecycle
 
 log = logging.getLogger(__name__)
 
@@ -33,26 +36,64 @@ class Server:
     def __init__(self, config: ServeConfig) -> None:
         self.config = config
         self.repository = Repository()
-        self.app = Application(
-            self.repository, config.limits,
-            Options(token=config.token, admin=config.admin, decoders=max(1, min(4, available_cores()))),
+        self.lifecycle = Lifecycle(self.repository, self._load)
+        options = Options(
+            token=config.token, admin=config.admin, access_log=config.access_log,
+            decoders=max(1, min(4, available_cores())),
         )  # fmt: skip
+        self.app = Application(self.repository, config.limits, options, self.lifecycle)
         self.front = Front(self.app, config.limits)
+        self.app.front = self.front
+        self.monitors: MonitorThread | None = None
         self._stop: asyncio.Event | None = None
 
     def load_models(self) -> None:
-        for spec in self.config.models:
-            model = self._load(spec, self.config.name)
-            if self.app.repository.models.get(model.name):
-                raise ConfigError(f'two models are called "{model.name}"', where=spec, fix="rename one of the files")
-            self.repository.add(model)
-
-    def _load(self, path: Path, name: str | None) -> Model:
         config = self.config
-        return Model.load(
-            path, name=name, providers=config.providers, threads=config.threads, cap=config.batch_cap,
-            max_rows=config.limits.max_rows, deliver=self.app.deliver,
+        if config.monitor or config.feedback_log is not None:
+            writer = None
+            if config.feedback_log is not None:
+                watch = config.watch
+                writer = FeedbackWriter(
+                    config.feedback_log, segment_bytes=watch.segment_bytes, keep_bytes=watch.keep_bytes,
+                    keep_days=watch.keep_days,
+                )  # fmt: skip
+            self.monitors = MonitorThread(writer)
+        for spec in config.models:
+            model = self._load(spec.path, spec.name, spec.version)
+            if model.version in self.repository.models.get(model.name, {}):
+                raise ConfigError(
+                    f'there are two models "{model.name}" of version {model.version}', where=spec.path,
+                    fix=f"tell them apart: {model.name}@2={spec.path}",
+                )  # fmt: skip
+            self.repository.add(model)
+            self.lifecycle.watch(model)
+        self._share_out()
+
+    def _share_out(self) -> None:
+        for option, shares in (("--canary", self.config.canaries), ("--shadow", self.config.shadows)):
+            for share in shares:
+                known = [f"{m.name}@{m.version}" for m in self.repository.all()]
+                if f"{share.name}@{share.version}" not in known:
+                    raise ConfigError(f'no model "{share.name}@{share.version}"', where=option,
+                                      fix=did_you_mean(f"{share.name}@{share.version}", known))  # fmt: skip
+        self.repository.canaries = {c.name: (c.version, c.share) for c in self.config.canaries}
+        for shadow in self.config.shadows:
+            self.repository.shadows.setdefault(shadow.name, []).append((shadow.version, shadow.share))
+
+    def _load(self, path: Path, name: str | None, version: str) -> Model:
+        config = self.config
+        model = Model.load(
+            path, name=name, version=version, providers=config.providers, threads=config.threads,
+            cap=config.batch_cap, max_rows=config.limits.max_rows, deliver=self.app.deliver,
         )  # fmt: skip
+        card = model.session.card
+        if self.monitors is not None and card is not None and "logits" in model.session.outputs:
+            identity = feedback.Model(model.name, model.version, model.sha256, card.classes)
+            model.monitor = Monitor(identity, card, config.watch, self.monitors.writer)
+            if config.feedback_log is not None:
+                model.monitor.restore_later(config.feedback_log)
+            self.monitors.monitors.append(model.monitor)
+        return model
 
     def listen(self) -> socket.socket:
         """Bound before the models are loaded, so that a port in use is said at once."""
@@ -99,6 +140,7 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(NotImplementedError):  # Windows
                 loop.add_signal_handler(number, self._stop.set)
+        grpc = await self._grpc()
         server = await loop.create_server(self.front.connection, sock=listener, ssl=context, backlog=1024)
         host, port = listener.getsockname()[:2]
         address = f"{'https' if context else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -106,15 +148,19 @@ class Server:
         gc.collect()
         gc.freeze()
         if self.config.ready_file is not None:
-            atomic.write_json(self.config.ready_file, {"host": host, "port": port, "pid": os.getpid(), "url": address})
+            ready = {"host": host, "port": port, "pid": os.getpid(), "url": address, "grpc_port": self.grpc_port}
+            atomic.write_json(self.config.ready_file, ready)
         announce(address)
-        sweeper = asyncio.create_task(self._sweep())
+        tasks = [asyncio.create_task(self._sweep()), asyncio.create_task(self._reload())]
         try:
             await self._stop.wait()
-            await self._drain(server)
+            await self._drain(server, grpc)
         finally:
-            sweeper.cancel()
+            for task in tasks:
+                task.cancel()
             self.app.close()
+            if self.monitors is not None:
+                self.monitors.close()
             if self.config.ready_file is not None:
                 self.config.ready_file.unlink(missing_ok=True)
 
@@ -123,10 +169,32 @@ class Server:
             await asyncio.sleep(0.25)
             self.front.sweep()
 
-    async def _drain(self, server: Any) -> None:
+    async def _reload(self) -> None:
+        while self.config.reload_seconds > 0:
+            await asyncio.sleep(self.config.reload_seconds)
+            try:
+                await self.lifecycle.poll()
+            except Exception:
+                log.exception("looking for changed files failed; serving goes on")
+
+    grpc_port: int | None = None
+
+    async def _grpc(self) -> Any:
+        """The gRPC front, where it is wanted."""
+        if self.config.grpc_port is None:
+            return None
+        from calibrant.serve.grpc import start
+
+        server, self.grpc_port = await start(self.app, self.config)
+        return server
+
+    async def _drain(self, server: Any, grpc: Any) -> None:
         """Takes no new connections, answers what came, closes, and ends at the latest after `drain_seconds`."""
         log.info("stopping: %d request(s) under way", self.front.busy)
         self.app.ready = False
+        await asyncio.sleep(self.config.grace_seconds)
+        if grpc is not None:
+            await grpc.stop(self.config.limits.drain_seconds)
         # Callers whose connection waits in the kernel's queue were accepted as far as they know.
         await asyncio.sleep(0.05)
         server.close()

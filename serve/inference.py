@@ -1,0 +1,236 @@
+"""The two ways to ask a model: tensors (V2 infer) and pictures (/predict). Runs on the event loop's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import parse_qsl
+
+from calibrant.serve import people, protocol
+from calibrant.serve.batcher import Job
+from calibrant.serve.http import Request, Response
+from calibrant.serve.limits import Limits, compress, decompress
+from calibrant.serve.models import Model, Repository
+from calibrant.serve.refusal import Refusal
+
+log = logging.getLogger(__name__)
+
+Respond = Callable[[Response], None]
+
+
+class Inference:
+    """Admits, checks, queues and answers requests for predictions."""
+
+    def __init__(self, repository: Repository, limits: Limits, *, decoders: int) -> None:
+        self.repository, self.limits = repository, limits
+        self._threads = decoders
+        self._decoders = ThreadPoolExecutor(decoders, "decode")
+        self._decoding = 0
+        self._serial = itertools.count()
+        self._prefix = f"{time.time_ns():x}{os.getpid():x}"
+        self._dice = random.Random()
+
+    def close(self) -> None:
+        self._decoders.shutdown(wait=False, cancel_futures=True)
+
+    def infer(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
+        model = self._choose(names["name"], names.get("version"))
+        self._admit(model)
+        if b"content-encoding" not in request.headers:
+            self._parse(model, request, respond)
+            return
+        # In a thread: what is behind a small body may be large, and the loop has other callers.
+        encoding = request.headers[b"content-encoding"].decode("latin-1").strip().lower()
+        future = asyncio.get_running_loop().run_in_executor(
+            self._decoders, decompress, request.body, encoding, self.limits.max_decompressed
+        )
+        model.active += 1
+
+        def unpacked(finished: asyncio.Future[memoryview]) -> None:
+            model.active -= 1
+            try:
+                request.body = finished.result()
+                self._parse(model, request, respond)
+            except Exception as error:
+                self.fail(model, request, respond, error)
+
+        future.add_done_callback(unpacked)
+
+    def _parse(self, model: Model, request: Request, respond: Respond) -> None:
+        try:
+            infer = protocol.parse(request.body, _json_length(request), model.target)
+        except Exception as error:
+            self.fail(model, request, respond, error)
+            return
+        request.body = memoryview(b"")
+        if model.monitor is not None and infer.id is None:
+            infer.id = f"{self._prefix}-{next(self._serial)}"
+        try:
+            self._submit(model, request, infer, lambda job: respond(self._answer(model, infer, job, request)), respond)
+        except Refusal as error:
+            self.fail(model, request, respond, error)
+
+    def _choose(self, name: str, version: str | None) -> Model:
+        if version is None and (canary := self.repository.canaries.get(name)) is not None:
+            chosen, share = canary
+            if self._dice.random() < share and chosen in self.repository.models.get(name, {}):
+                return self.repository.get(name, chosen)
+        return self.repository.get(name, version)
+
+    def _admit(self, model: Model) -> None:
+        """Refuses at once what would wait too long: a caller can go elsewhere now, not in five seconds."""
+        wait = model.batcher.predicted_wait
+        if wait > self.limits.max_wait:
+            model.statistics.turned_away += 1
+            raise Refusal(503, f"the queue is full: about {wait:.1f} s of work is ahead", retry_after=wait / 2)
+
+    def _submit(
+        self,
+        model: Model,
+        request: Request,
+        infer: protocol.InferRequest,
+        answer: Callable[[Job], None],
+        respond: Respond,
+    ) -> None:
+        """Queues the request; `answer` is called with its finished job, and what it raises is the answer instead."""
+
+        def done(job: Job) -> None:
+            model.active -= 1
+            try:
+                if job.cancelled:
+                    model.statistics.cancelled += 1
+                    return
+                if job.error is not None:
+                    raise job.error
+                answer(job)
+                model.succeeded(request.received, infer.rows)
+                self._watch(model, infer, job)
+            except Exception as error:
+                self.fail(model, request, respond, error)
+
+        seconds = self.limits.request_seconds
+        if infer.timeout is not None:
+            seconds = min(seconds, infer.timeout)
+        job = Job(infer.feeds, infer.rows, model.needed_outputs(infer), done, request.received + seconds)
+        request.job = job
+        model.active += 1
+        try:
+            model.batcher.put(job)
+        except Refusal:
+            model.active -= 1
+            raise
+        self._shadow(model, infer, job)
+
+    def _answer(self, model: Model, infer: protocol.InferRequest, job: Job, request: Request) -> Response:
+        start = time.perf_counter_ns()
+        tensors = model.finish(infer, job.result or {})
+        encoded = protocol.encode(model.name, model.version, infer, tensors, model.class_names)
+        response = Response(200, encoded.parts)
+        if encoded.header_length is not None:
+            response.content_type = b"application/octet-stream"
+            response.headers.append((b"inference-header-content-length", str(encoded.header_length).encode()))
+        # Only for a caller that names gzip or deflate alone, as Triton's client does when asked to. Browsers and HTTP
+        # libraries offer compression with everything; for a few hundred bytes it would cost more than it saves.
+        accepted = request.headers.get(b"accept-encoding")
+        if accepted in (b"gzip", b"deflate"):
+            response.parts = [compress(response.parts, accepted.decode())]
+            response.headers.append((b"content-encoding", accepted))
+        model.statistics.output_ns += time.perf_counter_ns() - start
+        return response
+
+    def _watch(self, model: Model, infer: protocol.InferRequest, job: Job) -> None:
+        """Hands the answer to the model's monitor."""
+        monitor = model.monitor
+        if monitor is not None and infer.id is not None and job.result is not None and "logits" in job.result:
+            if monitor.config.sample < 1.0 and self._dice.random() >= monitor.config.sample:
+                return
+            monitor.record(infer.id, job.result["logits"])
+
+    def _shadow(self, model: Model, infer: protocol.InferRequest, job: Job) -> None:
+        """A copy of the request for a version that answers nobody, when it has nothing else to do."""
+        for version, share in self.repository.shadows.get(model.name, ()):
+            shadow = self.repository.models.get(model.name, {}).get(version)
+            if shadow is None or shadow is model or self._dice.random() >= share:
+                continue
+            if shadow.target.inputs != model.target.inputs or shadow.batcher.predicted_wait > 0.1:
+                shadow.statistics.turned_away += 1
+                continue
+            self._copy(shadow, infer, job)
+
+    def _copy(self, shadow: Model, infer: protocol.InferRequest, job: Job) -> None:
+        def done(copy: Job) -> None:
+            shadow.active -= 1
+            if copy.result is not None:
+                shadow.statistics.shadowed += 1
+                self._watch(shadow, infer, copy)
+
+        shadow.active += 1
+        shadow.batcher.put(Job(infer.feeds, infer.rows, shadow.needed_outputs(infer), done, job.deadline))
+
+    # ---- pictures from people
+
+    def predict(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
+        query = dict(parse_qsl(request.target.partition(b"?")[2].decode("ascii", "replace")))
+        name = names.get("name") or query.pop("model", None) or self._only_model()
+        request_id = query.pop("id", None)
+        model = self._choose(name, names.get("version"))
+        self._admit(model)
+        if b"content-encoding" in request.headers:
+            raise Refusal(415, "pictures are compressed already; send them without Content-Encoding")
+        asked = people.read(request.body, request.headers.get(b"content-type", b""), query, self.limits)
+        card = model.session.require_card()
+        if self._decoding >= 64 * self._threads:
+            raise Refusal(503, "too many pictures are waiting to be decoded", retry_after=1)
+        if model.monitor is not None and request_id is None:
+            request_id = f"{self._prefix}-{next(self._serial)}"
+        self._decoding += 1
+        model.active += 1  # the model must not be retired while its pictures are being decoded
+        future = asyncio.get_running_loop().run_in_executor(
+            self._decoders, people.decode, card, asked.images, self.limits
+        )
+
+        def answer(job: Job) -> None:
+            result = people.result(model, asked.knobs, job.result or {})
+            respond(Response.json(people.body(model, asked, result, request_id)))
+
+        def decoded(finished: asyncio.Future[Any]) -> None:
+            self._decoding -= 1
+            model.active -= 1
+            try:
+                feed = finished.result()
+                infer = protocol.InferRequest(model.classifier.feeds(feed), len(feed), [], request_id, asked.knobs)
+                infer.pictures = True
+                self._submit(model, request, infer, answer, respond)
+            except Exception as error:
+                self.fail(model, request, respond, error)
+
+        future.add_done_callback(decoded)
+
+    def _only_model(self) -> str:
+        models = sorted(self.repository.models)
+        if len(models) != 1:
+            raise Refusal(400, f"there are {len(models)} models; choose one with ?model=NAME: {', '.join(models)}")
+        return models[0]
+
+    def fail(self, model: Model, request: Request, respond: Respond, error: Exception) -> None:
+        model.failed(request.received)
+        refusal = Refusal.of(error)
+        if refusal is not error and refusal.status == 500:
+            log.error("a request failed", exc_info=error)
+        respond(Response.error(refusal))
+
+
+def _json_length(request: Request) -> int | None:
+    length = request.headers.get(b"inference-header-content-length")
+    if length is None:
+        return None
+    if not length.isdigit() or len(length) > 18:
+        raise Refusal(400, "Inference-Header-Content-Length must be the number of bytes of the JSON")
+    return int(length)

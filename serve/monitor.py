@@ -1,0 +1,400 @@
+"""Keeps an eye on one served model: logs its answers, takes labels when they come, raises alarms.
+
+The event loop hands over logits and ids and goes on; a thread of the monitor's own does everything else twice a
+second: the log, the windows, the alarms. A kill -9 loses at most what was handed over since then; a power cut at most
+what was written since the last sync, a second ago.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant import feedback
+from calibrant.model_card import ModelCard
+from calibrant.serve import conformal
+from calibrant.serve.watch import CalibrationAlarm, DriftAlarm, Rolling, expected_accuracy, rolling
+
+log = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 0.5
+CONFIDENCE_BINS = 20
+
+
+@dataclass(frozen=True)
+class MonitorConfig:
+    window: int = 2000  # rows, labelled or not, that the rolling figures are about
+    alpha: float = 0.01
+    horizon: int = 5000
+    sample: float = 1.0  # share of the requests that is logged and watched
+    segment_bytes: int = 64 << 20
+    keep_bytes: int | None = 10 << 30
+    keep_days: float | None = None
+
+
+@dataclass
+class _Row:
+    """A served row that may still get its label."""
+
+    log_p: NDArray[np.float32]
+    label: int = -1
+
+
+@dataclass
+class Reply:
+    """What became of labels."""
+
+    accepted: int = 0
+    changed: int = 0
+    repeated: int = 0
+    unknown: list[str] = field(default_factory=list)
+
+
+class Index:
+    """Where in the log each prediction lies: 24 bytes a row, so that labels find their rows days later."""
+
+    def __init__(self) -> None:
+        self._paths: list[Path] = []
+        self._blocks: list[tuple[NDArray[np.int64], int, int]] = []  # hashes of the ids, path, offset of the line
+        self._sorted: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+
+    def add(self, path: Path, offset: int, ids: Sequence[str]) -> None:
+        if not self._paths or self._paths[-1] != path:
+            self._paths.append(path)
+        self._blocks.append((_hashes(ids), len(self._paths) - 1, offset))
+        self._sorted = None
+
+    def find(self, id_: str) -> tuple[Path, int] | None:
+        """The line that may hold the id; the caller looks for the id itself in it."""
+        if self._sorted is None:
+            self._merge()
+        if self._sorted is None:
+            return None
+        keys, blocks = self._sorted
+        at = int(np.searchsorted(keys, _hashes([id_])[0]))
+        if at == len(keys) or keys[at] != _hashes([id_])[0]:
+            return None
+        _, path, offset = self._blocks[int(blocks[at])]
+        return self._paths[path], offset
+
+    def _merge(self) -> None:
+        if self._blocks:
+            keys = np.concatenate([b[0] for b in self._blocks])
+            numbers = np.repeat(np.arange(len(self._blocks)), [len(b[0]) for b in self._blocks])
+            order = np.argsort(keys, kind="stable")
+            self._sorted = keys[order], numbers[order]
+
+
+def _hashes(ids: Sequence[str]) -> NDArray[np.int64]:
+    """Of 60 bits and the same in every process, unlike Python's own hash."""
+    return np.array([(zlib.crc32(b) << 28) ^ zlib.adler32(b) for b in (i.encode() for i in ids)], np.int64)
+
+
+class Monitor:
+    """One per model file. `record` from the event loop; `label`, `report` from any thread."""
+
+    def __init__(
+        self,
+        model: feedback.Model,
+        card: ModelCard,
+        config: MonitorConfig,
+        writer: feedback.FeedbackWriter | None,
+        *,
+        alarm: Callable[[str], None] | None = None,
+    ) -> None:
+        self.model, self.card, self.config, self.writer = model, card, config, writer
+        self._say = alarm or (lambda text: log.warning("%s", text))
+        self._pending: deque[tuple[str, float, NDArray[np.float32]]] = deque()
+        self._lock = threading.RLock()
+        self._recent: dict[str, _Row] = {}
+        self._confidence: deque[float] = deque(maxlen=config.window)
+        self._prior = np.zeros(len(model.classes))
+        self._labelled: deque[tuple[float, float, float, float]] = deque(maxlen=config.window)
+        self.index = Index()
+        self._restored = threading.Event()
+        self._restored.set()
+        self._known_labels: dict[str, int] = {}
+        self.rows = self.labels = 0
+        classes = len(model.classes)
+        self.calibration = CalibrationAlarm(config.alpha, config.horizon)
+        self.confidence_drift = DriftAlarm(CONFIDENCE_BINS, alpha=config.alpha)
+        self.prior_drift = DriftAlarm(classes, alpha=config.alpha)
+        self._quantile = _some_quantile(card)
+        self._gap, self._gap_variance = _gap(card)
+
+    # ---- from the event loop
+
+    def record(self, id_: str, logits: NDArray[np.float32]) -> None:
+        """logits (rows, C) as the file returned them; copied, because they may be a part of a whole batch."""
+        self._pending.append((id_, time.time(), np.array(logits, np.float32)))
+
+    # ---- the monitor's own thread
+
+    def flush(self) -> None:
+        """Takes what was handed over: writes it to the log, then counts it."""
+        taken: list[tuple[str, float, NDArray[np.float32]]] = []
+        while self._pending:
+            taken.append(self._pending.popleft())
+        if not taken:
+            return
+        logits = np.concatenate([row[2] for row in taken]).astype(np.float32, copy=False)
+        ids = [name for id_, _, block in taken for name in row_ids(id_, len(block))]
+        times = [round(at, 3) for _, at, block in taken for _ in range(len(block))]
+        with self._lock:
+            if self.writer is not None:
+                path, offset = self.writer.predictions(self.model, ids, times, logits)
+                self.index.add(path, offset, ids)
+            self._count(ids, _log_softmax(logits))
+
+    def _count(self, ids: list[str], log_p: NDArray[np.float64]) -> None:
+        p = np.exp(log_p)
+        confidence, predicted = p.max(axis=1), p.argmax(axis=1)
+        self.rows += len(ids)
+        self._confidence.extend(confidence.tolist())
+        # Forgets at the pace of the window.
+        self._prior += p.sum(axis=0)
+        if (total := self._prior.sum()) > self.config.window:
+            self._prior *= self.config.window / total
+        for id_, row in zip(ids, log_p.astype(np.float32), strict=True):
+            if id_ not in self._recent:
+                self._recent[id_] = _Row(row)
+        while len(self._recent) > max(20_000, self.config.window):
+            self._recent.pop(next(iter(self._recent)))
+        bins = np.clip((confidence * CONFIDENCE_BINS).astype(int), 0, CONFIDENCE_BINS - 1)
+        if self.confidence_drift.add(bins):
+            self._say(f"{self._name}: the confidences have drifted from those of the first rows (row {self.rows})")
+        if self.prior_drift.add(predicted):
+            self._say(f"{self._name}: the mix of predicted classes has drifted (row {self.rows})")
+
+    # ---- labels
+
+    def label(self, ids: Sequence[str], labels: Sequence[int]) -> Reply:
+        """Takes true labels; the same again changes nothing, another one replaces the first."""
+        reply = Reply()
+        self._restored.wait(60)
+        self.flush()
+        new_ids: list[str] = []
+        new_labels: list[int] = []
+        with self._lock:
+            for id_, label in zip(ids, labels, strict=True):
+                known = self._known_labels.get(id_)
+                row = self._row(id_) if known is None else None
+                if known == label:
+                    reply.repeated += 1
+                elif known is None and row is None:
+                    reply.unknown.append(id_)
+                else:
+                    reply.changed += known is not None
+                    reply.accepted += known is None
+                    if row is not None:
+                        self._take(row, label)
+                    self._known_labels[id_] = label
+                    new_ids.append(id_)
+                    new_labels.append(label)
+            if self.writer is not None and new_ids:
+                self.writer.labels(self.model.name, new_ids, new_labels)
+        return reply
+
+    def _row(self, id_: str) -> _Row | None:
+        recent = self._recent.get(id_)
+        if recent is not None:
+            return recent
+        at = self.index.find(id_)
+        if at is None:
+            return None
+        record = _line_at(*at)
+        if record is None or id_ not in record["ids"]:
+            return None
+        logits = feedback.decode_logits(record, len(self.model.classes))[record["ids"].index(id_)]
+        return _Row(_log_softmax(logits[None])[0].astype(np.float32))
+
+    def _take(self, row: _Row, label: int) -> None:
+        log_p = row.log_p.astype(np.float64)
+        confidence = float(np.exp(log_p.max()))
+        covered = math.nan
+        if self._quantile is not None:
+            sets = conformal.prediction_sets(self.card, np.exp(row.log_p)[None], self._quantile)
+            covered = float(sets[0, label])
+        self._labelled.append((confidence, float(log_p.argmax() == label), float(-log_p[label]), covered))
+        self.labels += 1
+        if self.calibration.add(log_p[None], np.array([label])):
+            self._say(
+                f"{self._name}: the confidences no longer match the labels (alarm after {self.labels} labels); "
+                "look at the report and recalibrate"
+            )
+
+    def restore_later(self, folder: Path) -> None:
+        """In a thread of its own: a large log must not hold up the start. Labels wait until it is done."""
+        self._restored.clear()
+
+        def work() -> None:
+            try:
+                self.restore(folder)
+            except Exception:
+                log.exception("%s: the earlier log cannot be read; labels for its predictions will be unknown", folder)
+            finally:
+                self._restored.set()
+
+        threading.Thread(target=work, name="restore", daemon=True).start()
+
+    def restore(self, folder: Path) -> None:
+        """Reads an earlier log of this file, so that its predictions can get labels and none counts twice."""
+        for path in feedback.segments(folder):
+            if self.writer is not None and path == self.writer.path:
+                continue
+            for offset, record in feedback.records(path):
+                if record["record"] == "predictions" and record["sha256"] == self.model.sha256:
+                    with self._lock:
+                        self.index.add(path, offset, record["ids"])
+                elif record["record"] == "labels" and record["model"] == self.model.name:
+                    with self._lock:
+                        self._known_labels.update(zip(record["ids"], record["labels"], strict=True))
+
+    # ---- what it found
+
+    @property
+    def _name(self) -> str:
+        return f"{self.model.name} version {self.model.version}"
+
+    def rolling(self) -> Rolling | None:
+        with self._lock:
+            rows = np.array(self._labelled, np.float64).reshape(-1, 4)
+        if len(rows) < 2:
+            return None
+        covered = None if np.isnan(rows[:, 3]).any() else rows[:, 3]
+        return rolling(rows[:, 0], rows[:, 1], rows[:, 2], covered)
+
+    def report(self) -> dict[str, Any]:
+        """GET /v2/models/M/monitor."""
+        self.flush()
+        with self._lock:
+            confidence = np.array(self._confidence)
+            prior = self._prior.copy()
+        body: dict[str, Any] = {
+            "model": self.model.name, "version": self.model.version, "sha256": self.model.sha256,
+            "rows": self.rows, "labels": self.labels, "window": self.config.window,
+            "alarms": {
+                "calibration": self._alarm(self.calibration), "confidence": self._alarm(self.confidence_drift),
+                "prior": self._alarm(self.prior_drift),
+            },
+        }  # fmt: skip
+        if len(confidence):
+            expected = expected_accuracy(confidence, gap=self._gap, gap_variance=self._gap_variance)
+            body["expected_accuracy"] = {
+                **expected.to_dict(), "rows": len(confidence), "held_out_gap": self._gap,
+                "assumes": "that the confidences are still calibrated; under a shift it is too high",
+            }  # fmt: skip
+            body["predicted_prior"] = dict(
+                zip(self.model.classes, (prior / prior.sum()).round(6).tolist(), strict=True)
+            )
+        found = self.rolling()
+        if found is not None:
+            body["labelled"] = found.to_dict()
+            with self._lock:
+                own = np.array([row[0] for row in self._labelled])
+            # On the rows that have labels, what would have been said without them, and how wrong it was.
+            promised = expected_accuracy(own, gap=self._gap, gap_variance=self._gap_variance)
+            body["labelled"]["expected_accuracy"] = promised.to_dict()
+            body["labelled"]["expected_accuracy_error"] = promised.value - found.accuracy.value
+            if self._quantile is not None:
+                body["labelled"]["nominal_coverage"] = self._quantile
+        return body
+
+    @staticmethod
+    def _alarm(alarm: CalibrationAlarm | DriftAlarm) -> dict[str, Any]:
+        evidence = alarm.log_evidence
+        return {
+            "on": alarm.on, "rows": alarm.rows, "fired_at": alarm.fired_at,
+            "log_evidence": evidence if math.isfinite(evidence) else None, "log_threshold": alarm.log_threshold,
+        }  # fmt: skip
+
+
+class MonitorThread:
+    """Flushes all monitors twice a second and syncs the log every second."""
+
+    def __init__(self, writer: feedback.FeedbackWriter | None) -> None:
+        self.writer = writer
+        self.monitors: list[Monitor] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="monitor", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join(10)
+        self._round(sync=False)
+        if self.writer is not None:
+            self.writer.close()
+
+    def _work(self) -> None:
+        turn = 0
+        while not self._stop.wait(FLUSH_SECONDS):
+            turn += 1
+            self._round(sync=turn % 2 == 0)
+
+    def _round(self, *, sync: bool) -> None:
+        for monitor in list(self.monitors):
+            try:
+                monitor.flush()
+            except Exception:
+                log.exception("the monitor of %s failed; serving goes on", monitor.model.name)
+        if sync and self.writer is not None:
+            try:
+                self.writer.sync()
+            except OSError as error:
+                log.error("the feedback log cannot be synced: %s", error)
+
+
+def row_ids(id_: str, rows: int) -> list[str]:
+    """The request id for one row; with the number of the row behind it where there are more."""
+    return [id_] if rows == 1 else [f"{id_}/{n}" for n in range(rows)]
+
+
+def _log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    z = logits.astype(np.float64)
+    z -= z.max(axis=1, keepdims=True)
+    result: NDArray[np.float64] = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+    return result
+
+
+def _line_at(path: Path, offset: int) -> dict[str, Any] | None:
+    try:
+        with open(path, "rb") as stream:
+            stream.seek(offset)
+            record: dict[str, Any] = json.loads(stream.readline())
+            return record
+    except (OSError, ValueError):  # the segment was dropped by retention
+        return None
+
+
+def _some_quantile(card: ModelCard) -> float | None:
+    """The coverage to watch: 0.9 where the file has it, else the highest."""
+    known = conformal.coverages(card.conformal)
+    return 0.9 if 0.9 in known else (known[-1] if known else None)
+
+
+def _gap(card: ModelCard) -> tuple[float, float]:
+    """Accuracy - mean confidence on the held-out rows that the file records, and the variance of that."""
+    metrics = card.metrics
+    try:
+        accuracy, confidence = _value(metrics["accuracy"]), _value(metrics["confidence"])
+        rows = float(metrics["rows"])
+        return accuracy - confidence, max(1e-12, accuracy * (1 - accuracy) / rows)
+    except (KeyError, TypeError, ValueError):
+        return 0.0, 0.0
+
+
+def _value(entry: Any) -> float:
+    return float(entry["value"] if isinstance(entry, dict) else entry)

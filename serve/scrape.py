@@ -1,0 +1,90 @@
+"""Everything that GET /metrics tells."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+
+from calibrant.serve.http import Front
+from calibrant.serve.metrics import Exposition, process_seconds, resident_bytes
+from calibrant.serve.models import Model, Repository
+from calibrant.serve.monitor import Monitor
+from calibrant.serve.reload import Lifecycle
+
+
+def expose(
+    out: Exposition,
+    repository: Repository,
+    statuses: Mapping[int, int],
+    front: Front | None,
+    lifecycle: Lifecycle | None,
+    started: float,
+) -> None:
+    out.add("process_cpu_seconds_total", "counter", "CPU time of the process.", process_seconds())
+    out.add("process_start_time_seconds", "gauge", "When the server started.", started)
+    if (resident := resident_bytes()) is not None:
+        out.add("process_resident_memory_bytes", "gauge", "Resident memory.", resident)
+    for status, count in sorted(statuses.items()):
+        out.add("calibrant_http_requests_total", "counter", "Answers by status.", count, {"status": str(status)})
+    if front is not None:
+        out.add("calibrant_http_connections", "gauge", "Open connections.", len(front.connections))
+        out.add("calibrant_http_connections_total", "counter", "Connections accepted.", front.accepted)
+        out.add("calibrant_http_connections_refused_total", "counter", "Over the limit.", front.refused)
+    if lifecycle is not None:
+        out.add("calibrant_model_loads_total", "counter", "Models loaded after the start.", lifecycle.reloads)
+        out.add("calibrant_model_load_failures_total", "counter", "Loads that failed.", lifecycle.failures)
+    for model in repository.all():
+        _model(out, model, {"model": model.name, "version": model.version})
+        if model.monitor is not None:
+            _monitor(out, model.monitor, {"model": model.name, "version": model.version})
+
+
+def _model(out: Exposition, model: Model, labels: dict[str, str]) -> None:
+    own, counts, name = model.statistics, model.batcher.counts, "calibrant_model"
+    for outcome, value in (
+        ("ok", own.success), ("failed", own.fail), ("cancelled", own.cancelled), ("turned_away", own.turned_away)
+    ):  # fmt: skip
+        out.add(f"{name}_requests_total", "counter", "Requests by outcome.", value, {**labels, "outcome": outcome})
+    out.add(f"{name}_rows_total", "counter", "Rows run.", counts.rows, labels)
+    out.add(f"{name}_runs_total", "counter", "Batches run.", counts.executions, labels)
+    out.add(f"{name}_reruns_total", "counter", "Requests rerun singly after a failed batch.", counts.reruns, labels)
+    out.add(f"{name}_abstained_total", "counter", "Rows below the asked threshold.", own.abstained, labels)
+    out.add(f"{name}_shadowed_total", "counter", "Copies run for comparison.", own.shadowed, labels)
+    out.add(f"{name}_compute_seconds_total", "counter", "Time in onnxruntime.", counts.compute_ns / 1e9, labels)
+    out.add(f"{name}_queue_seconds_total", "counter", "Time in the queue.", counts.queue_ns / 1e9, labels)
+    out.add(f"{name}_queue_length", "gauge", "Requests waiting.", model.batcher.waiting, labels)
+    out.add(
+        f"{name}_predicted_wait_seconds", "gauge", "Until a new request runs.", model.batcher.predicted_wait, labels
+    )
+    out.add(f"{name}_batch_cap", "gauge", "Rows in one run at most.", model.batcher.cap, labels)
+    out.add(f"{name}_loaded_time_seconds", "gauge", "When the file was loaded.", model.loaded, labels)
+    out.histogram(f"{name}_latency_seconds", "From the last byte of a request to its answer.", own.latency, labels)
+
+
+def _monitor(out: Exposition, monitor: Monitor, labels: dict[str, str]) -> None:
+    report, name = monitor.report(), "calibrant_monitor"
+    out.add(f"{name}_rows_total", "counter", "Rows watched.", report["rows"], labels)
+    out.add(f"{name}_labels_total", "counter", "Labels taken.", report["labels"], labels)
+    for kind, alarm in report["alarms"].items():
+        what = {**labels, "kind": kind}
+        out.add(f"{name}_alarm", "gauge", "1 while the alarm is on.", float(alarm["on"]), what)
+        evidence = alarm["log_evidence"]
+        if evidence is not None and math.isfinite(evidence):
+            out.add(f"{name}_log_evidence", "gauge", "An alarm at log_threshold.", evidence, what)
+        out.add(f"{name}_log_threshold", "gauge", "Where log_evidence is an alarm.", alarm["log_threshold"], what)
+    expected = report.get("expected_accuracy")
+    if expected is not None:
+        for bound in ("value", "low", "high"):
+            out.add(
+                f"{name}_expected_accuracy", "gauge", "Without labels.", expected[bound], {**labels, "bound": bound}
+            )
+    labelled = report.get("labelled")
+    if labelled is not None:
+        for figure in ("accuracy", "ece", "nll", "coverage"):
+            for bound, value in (labelled[figure] or {}).items():
+                what = {**labels, "bound": bound}
+                out.add(f"{name}_{figure}", "gauge", "Of the labelled rows of the window.", value, what)
+        error = labelled["expected_accuracy_error"]
+        out.add(f"{name}_expected_accuracy_error", "gauge", "Expected - true accuracy, labelled rows.", error, labels)
+    out.add(f"{name}_report_time_seconds", "gauge", "When this was computed.", time.time(), labels)

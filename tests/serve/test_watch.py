@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from calibrant.serve.watch import (
+    Baseline,
+    CalibrationAlarm,
+    DriftAlarm,
+    class_bias,
+    ece,
+    expected_accuracy,
+    rolling,
+    wilson,
+)
+
+
+def _stream(n: int, rng: np.random.Generator, *, sharper: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Log probabilities, and labels drawn from them (from flatter ones where the model is over-confident)."""
+    logits = rng.normal(0, 2, (n, 5))
+    true = np.exp(logits / sharper)
+    true /= true.sum(axis=1, keepdims=True)
+    labels = (rng.random((n, 1)) > true.cumsum(axis=1)).sum(axis=1)
+    log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return log_p, np.minimum(labels, 4)
+
+
+def test_expected_accuracy_by_hand() -> None:
+    """c = (0.5, 0.9): mean 0.7, variance (0.25 + 0.09) / 4."""
+    got = expected_accuracy(np.array([0.5, 0.9]))
+    half = 1.959964 * math.sqrt(0.34 / 4)
+    assert got.value == pytest.approx(0.7)
+    assert got.low == pytest.approx(0.7 - half)
+    assert got.high == 1.0
+    assert expected_accuracy(np.full(10_000, 0.8), gap=-0.05).value == pytest.approx(0.75)
+
+
+def test_the_interval_of_the_label_free_accuracy_covers_the_truth() -> None:
+    rng = np.random.default_rng(0)
+    inside = 0
+    for _ in range(600):
+        confidence = rng.uniform(0.4, 1.0, 300)
+        correct = rng.random(300) < confidence
+        got = expected_accuracy(confidence)
+        inside += got.low <= correct.mean() <= got.high
+    assert 0.93 <= inside / 600 <= 0.97
+
+
+def test_ece_by_hand() -> None:
+    """Bins (0.4, 0.6] and (0.8, 1]: |1 - 0.55| * 1/3 + |(0 - 0.9) + (1 - 1.0)| / 3."""
+    assert ece(np.array([0.55, 0.9, 1.0]), np.array([1.0, 0.0, 1.0]), bins=5) == pytest.approx(0.45 / 3 + 0.9 / 3)
+
+
+def test_wilson_by_hand() -> None:
+    got = wilson(8, 10)
+    assert (got.low, got.high) == (pytest.approx(0.4902, abs=1e-4), pytest.approx(0.9433, abs=1e-4))
+
+
+def test_rolling_figures_lie_in_their_intervals() -> None:
+    rng = np.random.default_rng(1)
+    confidence = rng.uniform(0.5, 1, 800)
+    correct = (rng.random(800) < confidence).astype(float)
+    got = rolling(confidence, correct, -np.log(confidence), np.ones(800))
+    assert got.accuracy.low < correct.mean() < got.accuracy.high
+    assert got.ece.low <= got.ece.value <= got.ece.high
+    assert got.coverage is not None
+    assert got.coverage.value == 1.0
+
+
+def test_class_bias_makes_predicted_and_observed_counts_agree() -> None:
+    rng = np.random.default_rng(2)
+    log_p, labels = _stream(4000, rng)
+    wanted = np.array([1.0, -1.0, 0.5, 0.0, 0.0])
+    shifted = log_p - wanted
+    shifted -= np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    bias = class_bias(shifted, labels, prior_rows=1.0, rounds=100)
+    np.testing.assert_allclose(bias - bias.mean(), wanted - wanted.mean(), atol=0.15)
+
+
+def test_the_baseline_finds_a_sharpness_and_a_bias() -> None:
+    log_p, labels = _stream(6000, np.random.default_rng(3), sharper=1.5)
+    assert Baseline.fit(log_p, labels).sharpness == pytest.approx(1 / 1.5, abs=0.05)
+
+
+def test_the_alarm_is_silent_on_a_calibrated_stream_and_fires_on_an_over_confident_one() -> None:
+    rng = np.random.default_rng(4)
+    alarm = CalibrationAlarm()
+    assert not any(alarm.add(*_stream(500, rng)) for _ in range(10))
+    fired = None
+    for n in range(0, 2000, 25):
+        if alarm.add(*_stream(25, rng, sharper=2.0)):
+            fired = n
+            break
+    assert fired is not None
+    assert fired < 500
+    assert alarm.on
+
+
+def test_a_misfit_that_was_there_from_the_start_is_no_change() -> None:
+    """A class bias that the baseline knows is normal; when it turns, that is an alarm."""
+    rng = np.random.default_rng(5)
+    shift = np.array([0.8, -0.8, 0.4, -0.4, 0.0])
+
+    def biased(n: int, sign: float) -> tuple[np.ndarray, np.ndarray]:
+        log_p, labels = _stream(n, rng)
+        moved = log_p - sign * shift
+        return moved - np.log(np.exp(moved).sum(axis=1, keepdims=True)), labels
+
+    alarm = CalibrationAlarm(baseline=Baseline.fit(*biased(5000, 1.0)))
+    assert not any(alarm.add(*biased(500, 1.0)) for _ in range(8))
+    assert any(alarm.add(*biased(100, -1.0)) for _ in range(6))
+
+
+def test_labels_may_come_one_at_a_time() -> None:
+    log_p, labels = _stream(200, np.random.default_rng(6), sharper=2.0)
+    one, all_ = CalibrationAlarm(), CalibrationAlarm()
+    all_.add(log_p, labels)
+    for n in range(200):
+        one.add(log_p[n : n + 1], labels[n : n + 1])
+    assert one.log_evidence == pytest.approx(all_.log_evidence)
+
+
+def test_false_alarms_stay_below_alpha() -> None:
+    """100 calibrated streams of 1,000 rows at alpha = 0.1: about 10 at most; far fewer in practice."""
+    rng = np.random.default_rng(7)
+    fired = sum(CalibrationAlarm(alpha=0.1, horizon=1000).add(*_stream(1000, rng)) for _ in range(100))
+    assert fired <= 10
+
+
+def test_drift_of_a_category_is_found_and_its_absence_is_not() -> None:
+    rng = np.random.default_rng(8)
+    before, after = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.25, 0.25, 0.25, 0.25])
+    alarm = DriftAlarm(4)
+    assert not any(alarm.add(rng.choice(4, 1000, p=before)) for _ in range(30))
+    assert alarm.ready
+    assert any(alarm.add(rng.choice(4, 100, p=after)) for _ in range(20))
