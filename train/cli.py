@@ -127,3 +127,49 @@ def _report(run: Path, *, as_json: bool) -> None:
         click.echo(f"left out, cannot be read: {name}", err=True)
     click.echo(f"{run}: best epoch {best['epoch']}, predictions in {', '.join(files)}")
     click.echo(f"next: calibrant calibrate {run}/predictions/val.parquet --out calibrator.json")
+
+
+@click.command(short_help="Search settings by the validation metric.")
+@click.argument("config", type=_PATH)
+@click.option("--over", "over", multiple=True, required=True, metavar="KEY=a,b,c", help="Values, or low:high[:log].")
+@click.option("--trials", type=click.IntRange(1), help="Let Optuna propose so many. Default: the whole grid.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Settings of all trials.")
+@click.option("--data", type=_PATH, help="As in calibrant train.")
+@click.option("--out", type=_PATH, help="Folder for the trials' runs and search.json.")
+@click.option("--seed", default=0, show_default=True, help="Of the proposals.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def search(
+    config: Path, over: tuple[str, ...], trials: int | None, settings: tuple[str, ...], data: Path | None,
+    out: Path | None, seed: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Train once per setting and rank by `engine.select` on the validation set; the test set is not looked at.
+
+    A trial that is finished is not run again, so the same line goes on after an interruption.
+
+    \b
+    calibrant search leaves.toml --over loss.lam=0.25,0.5,1 --over loss.rho=0.1,0.3 --out runs/search
+    calibrant search leaves.toml --over loss.beta=0.5:8:log --trials 12 --set engine.select=ece
+    """
+    import json
+
+    from calibrant.config import read_toml
+    from calibrant.progress import table
+    from calibrant.train.search import Trial, parse_choice
+    from calibrant.train.search import search as run_search
+
+    flags = {k: v for k, v in (("data", data), ("out", out)) if v is not None}
+
+    def show(trial: Trial) -> None:
+        click.echo(f"{' '.join(trial.settings)}  {trial.value:.4f}", err=True)
+
+    ranked = run_search(
+        _laid_over(read_toml(config), flags), [parse_choice(text) for text in over], settings=settings, trials=trials,
+        seed=seed, on_trial=show,
+    )  # fmt: skip
+    if as_json:
+        rows = [{"settings": t.settings, "run": str(t.run), "value": t.value, "val": t.val} for t in ranked]
+        click.echo(json.dumps({"trials": rows}))
+        return
+    columns = ("accuracy", "nll", "ece")
+    shown = [[" ".join(t.settings), *(f"{t.val[c]:.4f}" for c in columns), t.run] for t in ranked]
+    click.echo(table(["settings", *columns, "run"], shown))
