@@ -28,7 +28,6 @@ from calibrant.onnx_wire import Attribute, Node
 
 EPS = 1e-12  # floor of a calibrated probability before its logarithm
 COMPARED = 32  # up to this many knots all are compared at once; above, a binary search is faster
-BEYOND = 2.0  # a knot that no probability reaches
 INT32, FLOAT = 6, 1
 
 
@@ -111,7 +110,7 @@ def _piecewise(graph: Builder, step: PiecewiseMap, p: str) -> str:
     else:
         levels = int(np.ceil(np.log2(count + 1)))
         width = 1 << levels
-        knots = np.full((classes, width), BEYOND)
+        knots = np.full((classes, width), 2.0)  # which no probability reaches
         knots[:, :count] = step.knots
         index = _count_by_search(graph, knots, p, levels)
     base = graph.table("base", np.arange(classes)[None] * width, np.int32)
@@ -168,14 +167,16 @@ def _beta(graph: Builder, step: BetaMap, x: str) -> str:
     others = graph.rows("ReduceSum", graph.node("Where", wins, zero, e))
     ties = graph.node("Sub", graph.rows("ReduceSum", graph.node("Cast", wins, to=FLOAT)), one)
     rest = graph.node("Where", wins, graph.node("Add", others, ties), graph.node("Sub", total, e))
-    tiny, floor = graph.constant("tiny", [1e-37]), graph.constant("log_eps", [np.log(EPS)])
+    # inputs are cut at float64's spacing at 1, as they were when the map was fitted
+    tiny, floor = graph.constant("tiny", [1e-37]), graph.constant("lowest", [np.log(np.finfo(np.float64).eps)])
     log_p = graph.node("Max", graph.node("Sub", gap, log_total), floor)
     log_rest = graph.node("Sub", graph.node("Log", graph.node("Max", rest, tiny)), log_total)
     log_rest = graph.node("Max", log_rest, floor)
     left = graph.node("Mul", log_p, graph.table("a", step.a))
     right = graph.node("Mul", log_rest, graph.table("b", step.b))
     u = graph.node("Add", graph.node("Sub", left, right), graph.table("c", step.c))
-    return graph.node("Neg", graph.node("Softplus", graph.node("Neg", u)))
+    log_q = graph.node("Neg", graph.node("Softplus", graph.node("Neg", u)))
+    return graph.node("Max", log_q, graph.constant("log_eps", [np.log(EPS)]))
 
 
 def _mixture(graph: Builder, step: MixtureMap, x: str) -> str:

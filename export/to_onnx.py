@@ -23,7 +23,7 @@ from calibrant.errors import CheckFailed, ConfigError, ModelError
 from calibrant.export.assemble import build_tail, knob_defaults, write_deployed
 from calibrant.export.fold import FittedCalibrator, check_temperatures
 from calibrant.export.head import cut, find_head, rename
-from calibrant.export.parity import Report, Tolerance, compare
+from calibrant.export.parity import Expected, Report, Tolerance, compare, steady_rows
 from calibrant.export.tail import check_choices, tail_reads
 from calibrant.export.trace import BATCH, trace
 from calibrant.export.wrapper import Body, Formula, Input, split_outputs
@@ -131,17 +131,26 @@ class Reference:
 
     def __init__(self, body: Body, classes: int, card: ModelCard, calibrator: FittedCalibrator | None) -> None:
         self.body = body
+        self.bends = calibrator is not None and calibrator.as_affine() is None
         self.formula = Formula(
             classes, class_temperatures=card.class_temperatures, gauge=card.gauge, calibrator=calibrator,
             shift=card.prior.shift(),
         )  # fmt: skip
 
-    def __call__(self, images: NDArray[Any]) -> NDArray[np.float64]:
+    def __call__(self, images: NDArray[Any]) -> Expected:
+        z = self.network_logits(images)
+        steady = steady_rows(self._deployed, z) if self.bends else np.ones(len(z), bool)
+        return Expected(self._deployed(z), steady, self.bends)
+
+    def _deployed(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(self.formula(torch.from_numpy(z)).numpy())
+
+    def network_logits(self, images: NDArray[Any]) -> NDArray[np.float64]:
         rows = []
         with torch.inference_mode():
             for start in range(0, len(images), 16):
-                out = split_outputs(self.body(torch.from_numpy(images[start : start + 16])), "the network")
-                rows.append(self.formula(out.logits).numpy())
+                out = split_outputs(self.body(torch.from_numpy(np.array(images[start : start + 16]))), "the network")
+                rows.append(out.logits.double().numpy())
         return np.concatenate(rows)
 
 
