@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from calibrant.train.vit.attention import add_attention, attention, feed_forward, project
+from calibrant.train.vit.attention import Layer
 from calibrant.train.vit.reduction import Reduction
 from calibrant.train.vit.tokens import Tokens, follow, rows
 
@@ -26,13 +25,13 @@ class ATS(Reduction):
     sampled, and it does not count in the pooled token. Same class token, static shape, independent of the batch.
     """
 
-    def forward(self, block: Any, t: Tokens, i: int, patches: int) -> Tokens:
+    def forward(self, layer: Layer, t: Tokens, patches: int) -> Tokens:
         """Sample, attend for the sampled rows, then the MLP."""
         keep = self.leaves(t.count, patches, t.suffix)
         valid = t.valid if t.valid is not None else torch.ones_like(t.x[..., 0], dtype=torch.bool)
         t = replace(t, valid=valid)
         bias = t.key_bias()
-        heads = project(block, t, i)
+        heads = layer.project(t)
         score = (heads.class_row(bias) * heads.v.norm(dim=-1)).sum(1)[:, t.prefix :]
         index, fresh = self.sample(score.float(), valid[:, t.prefix :], keep)
         taken = t.take(index + t.prefix)
@@ -44,8 +43,8 @@ class ATS(Reduction):
             2,
         )
         y = torch.cat([heads.y[:, : t.prefix], rows(heads.y, index + t.prefix)], 1)
-        mixed = attention(block, heads, bias, query=q)
-        return feed_forward(block, taken.with_x(add_attention(block, taken.x, mixed, y)))
+        mixed = layer.attend(heads, bias, q)
+        return layer.feed_forward(taken.with_x(layer.add_attention(taken.x, mixed, y)))
 
     @staticmethod
     def sample(score: Tensor, valid: Tensor, keep: int) -> tuple[Tensor, Tensor]:

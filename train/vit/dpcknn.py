@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant.train.vit.attention import whole_block
+from calibrant.train.vit.attention import Layer
 from calibrant.train.vit.reduction import Reduction, Stage
 from calibrant.train.vit.tokens import Tokens, follow
 
@@ -32,7 +31,7 @@ class DPCKNN(Reduction):
         super().__init__(stage)
         self.score = nn.Linear(dim, 1)
 
-    def forward(self, block: Any, t: Tokens, i: int, patches: int) -> Tokens:
+    def forward(self, layer: Layer, t: Tokens, patches: int) -> Tokens:
         """Cluster the block's input, then run the block."""
         end = t.x.shape[1] - t.suffix
         z = t.x[:, t.prefix : end]
@@ -47,7 +46,7 @@ class DPCKNN(Reduction):
         if where is not None:
             moved = torch.cat([cluster.new_zeros(len(x), t.prefix), cluster + t.prefix], 1)
             where = follow(where, moved)
-        return whole_block(block, replace(t, x=x, where=where), i)
+        return layer.whole(replace(t, x=x, where=where))
 
     def _kept(self, count: int, patches: int) -> int:
         keep = self.stage.planned(patches)

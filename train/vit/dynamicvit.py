@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant.train.vit.attention import EPSILON, whole_block
+from calibrant.train.vit.attention import EPSILON, Layer
 from calibrant.train.vit.reduction import Reduction, Stage
 from calibrant.train.vit.tokens import Tokens
 
@@ -41,15 +40,15 @@ class DynamicViT(Reduction):
         self.fc3 = nn.Linear(dim // 4, 2)
         self.noise: Callable[[Tensor], Tensor] = standard_gumbel
 
-    def forward(self, block: Any, t: Tokens, i: int, patches: int) -> Tokens:
+    def forward(self, layer: Layer, t: Tokens, patches: int) -> Tokens:
         """Decide on the block's input, then run the block."""
         policy = t.policy if t.policy is not None else t.x.new_ones(t.x.shape[:2])
         if self.training:
-            return whole_block(block, self.mask(t, policy), i)
+            return layer.whole(self.mask(t, policy))
         keep = self.leaves(t.count, patches, t.suffix)
         score = self.log_keep(t.x[:, t.prefix :], policy[:, t.prefix :])[..., 0]
         index = torch.topk(score, keep, 1).indices
-        return whole_block(block, replace(t, policy=policy).take(index + t.prefix), i)
+        return layer.whole(replace(t, policy=policy).take(index + t.prefix))
 
     def log_keep(self, z: Tensor, p: Tensor) -> Tensor:
         """log pi, (B, n, 2)."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from calibrant.train.vit.ats import ATS
-from calibrant.train.vit.attention import whole_block
+from calibrant.train.vit.attention import Layer, TimmLayer
 from calibrant.train.vit.backbone import (
     check,
     embed_patches,
@@ -165,19 +165,21 @@ class ReducedViT(nn.Module):
         clc: CrossLayerCache | None = getattr(self, "clc", None)
         if watched:
             place = torch.arange(t.prefix, t.prefix + patches, device=t.x.device)
-            t = replace(t, where=place.expand(len(t.x), -1))
+            t = replace(t, where=place.expand(t.x.shape[0], -1))
         if clc is not None:
             store = Store(t.x.shape[1])
-            t = t.append(vit.pos_drop(clc.start(len(t.x))))
+            t = t.append(vit.pos_drop(clc.start(t.x.shape[0])))
         return t.with_x(vit.norm_pre(t.x)), store, patches
 
     def _block(self, i: int, t: Tokens, patches: int) -> Tokens:
-        block, stage = self._vit.blocks[i], self._stage_of.get(i)
+        layer, stage = self._layer(i), self._stage_of.get(i)
         if stage is None:
-            return whole_block(block, t, i)
-        reduction: Reduction = getattr(self, self.settings.method)[stage]
-        reduced: Tokens = reduction(block, t, i, patches)
+            return layer.whole(t)
+        reduced: Tokens = getattr(self, self.settings.method)[stage](layer, t, patches)
         return reduced
+
+    def _layer(self, i: int) -> Layer:
+        return TimmLayer(self._vit.blocks[i], i)
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Normalised tokens (B, N, D); with a CLA or IFA head the class tokens it reads, (B, D, T)."""
@@ -281,12 +283,12 @@ class ReducedViT(nn.Module):
     @property
     def pretrained_cfg(self) -> Any:
         """timm's description of the weights and their preprocessing."""
-        return self._vit.pretrained_cfg
+        return getattr(self._vit, "pretrained_cfg", {})
 
     @property
     def default_cfg(self) -> Any:
         """The older name of `pretrained_cfg`, which timm's data helpers also look for."""
-        return self._vit.pretrained_cfg
+        return getattr(self._vit, "pretrained_cfg", {})
 
     @property
     def feature_info(self) -> Any:

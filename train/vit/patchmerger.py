@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from calibrant.train.vit.attention import whole_block
+from calibrant.train.vit.attention import Layer
 from calibrant.train.vit.reduction import Reduction, Stage
 from calibrant.train.vit.tokens import Tokens, follow
 
@@ -25,10 +24,10 @@ class PatchMerger(Reduction):
         self.ln = nn.LayerNorm(dim, eps=1e-5)
         self.queries = nn.Parameter(torch.randn(stage.planned(patches), dim))
 
-    def forward(self, block: Any, t: Tokens, i: int, patches: int) -> Tokens:
+    def forward(self, layer: Layer, t: Tokens, patches: int) -> Tokens:
         """Gather on the block's input, then run the block."""
         z = self.ln(t.x[:, t.prefix :])
-        return whole_block(block, gathered(t, (self.queries @ z.transpose(1, 2)).softmax(-1), z), i)
+        return layer.whole(gathered(t, (self.queries @ z.transpose(1, 2)).softmax(-1), z))
 
     def leaves(self, count: int, patches: int, suffix: int) -> int:
         """K."""

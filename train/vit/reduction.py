@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
+from calibrant.train.vit.attention import Layer
 from calibrant.train.vit.tokens import Tokens
 
 
@@ -58,15 +58,15 @@ class Stage:
 
 
 class Reduction(nn.Module, ABC):
-    """One stage of one method: runs block i and lets the tokens shrink somewhere inside it."""
+    """One stage of one method: runs its block and lets the tokens shrink somewhere inside it."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__()
         self.stage = stage
 
     @abstractmethod
-    def forward(self, block: Any, t: Tokens, i: int, patches: int) -> Tokens:
-        """Tokens leaving block i; `patches` is the number of patches of the image."""
+    def forward(self, layer: Layer, t: Tokens, patches: int) -> Tokens:
+        """Tokens leaving the block; `patches` is the number of patches of the image."""
 
     @abstractmethod
     def leaves(self, count: int, patches: int, suffix: int) -> int:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from calibrant.train.vit.attention import whole_block
+from calibrant.train.vit.attention import Layer
 from calibrant.train.vit.patchmerger import gathered
 from calibrant.train.vit.reduction import Reduction, Stage
 from calibrant.train.vit.tokens import Tokens
@@ -28,11 +26,11 @@ class SiT(Reduction):
         self.fc2 = nn.Linear(dim // 2, stage.planned(patches))
         self.scale = nn.Parameter(torch.ones(1, 1, 1))
 
-    def forward(self, block: Any, t: Tokens, i: int, patches: int) -> Tokens:
+    def forward(self, layer: Layer, t: Tokens, patches: int) -> Tokens:
         """Slim the block's input, then run the block."""
         z = t.x[:, t.prefix :]
         weight = (self.fc2(F.gelu(self.fc1(self.ln(z)))) * self.scale).transpose(1, 2).softmax(-1)
-        return whole_block(block, gathered(t, weight, z), i)
+        return layer.whole(gathered(t, weight, z))
 
     def leaves(self, count: int, patches: int, suffix: int) -> int:
         """K."""

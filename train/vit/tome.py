@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant.train.vit.attention import add_attention, attention, feed_forward, project
+from calibrant.train.vit.attention import Layer
 from calibrant.train.vit.reduction import Reduction, Stage
 from calibrant.train.vit.tokens import Tokens, follow, rows
 
@@ -30,14 +29,14 @@ class ToMe(Reduction):
         super().__init__(stage)
         self.repeat = repeat
 
-    def forward(self, block: Any, t: Tokens, i: int, patches: int) -> Tokens:
+    def forward(self, layer: Layer, t: Tokens, patches: int) -> Tokens:
         """Attend, merge, then the MLP."""
-        heads = project(block, t, i)
-        t = t.with_x(add_attention(block, t.x, attention(block, heads, t.key_bias()), heads.y))
-        metric = heads.k.mean(1)
+        heads = layer.project(t)
+        t = t.with_x(layer.add_attention(t.x, layer.attend(heads, t.key_bias()), heads.y))
+        metric = heads.k_t.mean(1).transpose(1, 2)
         for merge in self.steps(t.count, patches, t.prefix):
             t, metric = merge_pairs(t, metric, merge)
-        return feed_forward(block, t)
+        return layer.feed_forward(t)
 
     def steps(self, count: int, patches: int, prefix: int = 1) -> list[int]:
         """How many tokens each matching of this stage removes."""
@@ -67,7 +66,7 @@ class ToMe(Reduction):
 def merge_pairs(t: Tokens, metric: Tensor, merge: int) -> tuple[Tokens, Tensor]:
     """One matching that removes `merge` tokens; the metric of merged tokens is averaged with the same weights."""
     a, b, best = match(metric, t.prefix)
-    order = best.sort(dim=1, descending=True, stable=True).indices
+    order = torch.topk(best, best.shape[1], 1).indices
     gone, stay = order[:, :merge], order[:, merge:].sort(1).values
     onto = F.one_hot(b.gather(1, gone), metric.shape[1] // 2).to(t.x.dtype)  # (B, merge, |B|)
     size = t.size if t.size is not None else t.x.new_ones(t.x.shape[:2])

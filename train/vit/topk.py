@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from calibrant.train.vit.attention import add_attention, attention, feed_forward, project
+from calibrant.train.vit.attention import Layer
 from calibrant.train.vit.reduction import Reduction
 from calibrant.train.vit.tokens import Tokens
 
@@ -20,15 +18,15 @@ class TopK(Reduction):
     Differs: nothing to drop is a no-op (the reference crashes on an undefined variable).
     """
 
-    def forward(self, block: Any, t: Tokens, i: int, patches: int) -> Tokens:
+    def forward(self, layer: Layer, t: Tokens, patches: int) -> Tokens:
         """Attend, drop, then the MLP on the survivors."""
-        heads = project(block, t, i)
-        seen = t.with_x(add_attention(block, t.x, attention(block, heads, t.key_bias()), heads.y))
+        heads = layer.project(t)
+        seen = t.with_x(layer.add_attention(t.x, layer.attend(heads, t.key_bias()), heads.y))
         keep = self.kept(t.count)
         if keep < t.count:
             a = heads.class_row(t.key_bias()).mean(1)[:, t.prefix :]
             seen = self.drop(seen, a, keep)
-        return feed_forward(block, seen)
+        return layer.feed_forward(seen)
 
     def kept(self, count: int) -> int:
         """Tokens that survive as themselves."""
