@@ -41,8 +41,8 @@ class Inference:
         self._decoders.shutdown(wait=False, cancel_futures=True)
 
     def infer(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
-        model = self._choose(names["name"], names.get("version"))
-        self._admit(model)
+        model = self.choose(names["name"], names.get("version"))
+        self.admit(model)
         if b"content-encoding" not in request.headers:
             self._parse(model, request, respond)
             return
@@ -70,28 +70,32 @@ class Inference:
             self.fail(model, request, respond, error)
             return
         request.body = memoryview(b"")
-        if model.monitor is not None and infer.id is None:
-            infer.id = f"{self._prefix}-{next(self._serial)}"
+        self.identify(model, infer)
         try:
-            self._submit(model, request, infer, lambda job: respond(self._answer(model, infer, job, request)), respond)
+            self.submit(model, request, infer, lambda job: respond(self._answer(model, infer, job, request)), respond)
         except Refusal as error:
             self.fail(model, request, respond, error)
 
-    def _choose(self, name: str, version: str | None) -> Model:
+    def identify(self, model: Model, infer: protocol.InferRequest) -> None:
+        """An id of our own where the caller gave none and a label may come later."""
+        if model.monitor is not None and infer.id is None:
+            infer.id = f"{self._prefix}-{next(self._serial)}"
+
+    def choose(self, name: str, version: str | None) -> Model:
         if version is None and (canary := self.repository.canaries.get(name)) is not None:
             chosen, share = canary
             if self._dice.random() < share and chosen in self.repository.models.get(name, {}):
                 return self.repository.get(name, chosen)
         return self.repository.get(name, version)
 
-    def _admit(self, model: Model) -> None:
+    def admit(self, model: Model) -> None:
         """Refuses at once what would wait too long: a caller can go elsewhere now, not in five seconds."""
         wait = model.batcher.predicted_wait
         if wait > self.limits.max_wait:
             model.statistics.turned_away += 1
             raise Refusal(503, f"the queue is full: about {wait:.1f} s of work is ahead", retry_after=wait / 2)
 
-    def _submit(
+    def submit(
         self,
         model: Model,
         request: Request,
@@ -180,8 +184,8 @@ class Inference:
         query = dict(parse_qsl(request.target.partition(b"?")[2].decode("ascii", "replace")))
         name = names.get("name") or query.pop("model", None) or self._only_model()
         request_id = query.pop("id", None)
-        model = self._choose(name, names.get("version"))
-        self._admit(model)
+        model = self.choose(name, names.get("version"))
+        self.admit(model)
         if b"content-encoding" in request.headers:
             raise Refusal(415, "pictures are compressed already; send them without Content-Encoding")
         asked = people.read(request.body, request.headers.get(b"content-type", b""), query, self.limits)
@@ -207,7 +211,7 @@ class Inference:
                 feed = finished.result()
                 infer = protocol.InferRequest(model.classifier.feeds(feed), len(feed), [], request_id, asked.knobs)
                 infer.pictures = True
-                self._submit(model, request, infer, answer, respond)
+                self.submit(model, request, infer, answer, respond)
             except Exception as error:
                 self.fail(model, request, respond, error)
 

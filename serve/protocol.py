@@ -222,6 +222,11 @@ def _from_json(data: Any, spec: TensorSpec, shape: tuple[int, ...]) -> NDArray[A
             array = np.array(data)
         except (ValueError, OverflowError, RecursionError):
             raise bad(f'`data` of input "{spec.name}" is ragged: its rows differ in length') from None
+    return from_values(array, spec, shape)
+
+
+def from_values(array: NDArray[Any], spec: TensorSpec, shape: tuple[int, ...]) -> NDArray[Any]:
+    """A tensor from values of whatever type, where each of them survives the change to the model's."""
     count = math.prod(shape)
     if array.shape != shape and not (array.ndim == 1 and array.size == count):
         raise bad(

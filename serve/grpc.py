@@ -1,0 +1,409 @@
+"""The V2 protocol over gRPC, with Triton's extensions, on the same models, queue and checks as the HTTP front.
+
+Needs grpcio and nothing else: messages are read and written by `wire`. Field numbers are those of the published
+grpc_service.proto and model_config.proto.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from calibrant._version import __version__
+from calibrant.errors import CalibrantError, ConfigError, MissingExtra
+from calibrant.serve import protocol, wire
+from calibrant.serve.app import EXTENSIONS, Application
+from calibrant.serve.batcher import Job
+from calibrant.serve.config import ServeConfig
+from calibrant.serve.http import Request, Response
+from calibrant.serve.models import Model
+from calibrant.serve.protocol import Target, Wanted
+from calibrant.serve.refusal import GRPC_CODES, Refusal, bad
+from calibrant.serve.tensors import NUMPY, TensorSpec, datatype_of, to_bytes
+
+log = logging.getLogger(__name__)
+
+SERVICE, HEALTH = "inference.GRPCInferenceService", "grpc.health.v1.Health"
+_DATA_TYPES = ["INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16",
+               "FP32", "FP64", "STRING"]  # fmt: skip
+# Field of InferTensorContents that carries a datatype; FP16 has none.
+_CONTENTS = {"BOOL": 1, "INT8": 2, "INT16": 2, "INT32": 2, "INT64": 3, "UINT8": 4, "UINT16": 4, "UINT32": 4,
+             "UINT64": 5, "FP32": 6, "FP64": 7, "BYTES": 8}  # fmt: skip
+
+
+async def start(app: Application, config: ServeConfig) -> tuple[Any, int]:
+    """The running server and its port."""
+    try:
+        import grpc
+    except ImportError:
+        raise MissingExtra("calibrant serve --grpc-port", "grpc", "grpcio") from None
+    size = config.limits.max_body
+    server = grpc.aio.server(options=[
+        ("grpc.max_receive_message_length", size), ("grpc.max_send_message_length", -1), ("grpc.so_reuseport", 0),
+    ])  # fmt: skip
+    service = Service(app, config.token)
+    server.add_generic_rpc_handlers(service.handlers())
+    address = f"{config.host}:{config.grpc_port}"
+    try:
+        if config.tls_cert is not None:
+            key = (config.tls_key or config.tls_cert).read_bytes()
+            secure = grpc.ssl_server_credentials([(key, config.tls_cert.read_bytes())])
+            port = server.add_secure_port(address, secure)
+        else:
+            port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"cannot listen for gRPC ({error})", where=address, fix="choose another --grpc-port"
+        ) from None
+    await server.start()
+    return server, int(port)
+
+
+class Service:
+    def __init__(self, app: Application, token: str | None) -> None:
+        self.app, self.token = app, token
+
+    def handlers(self) -> tuple[Any, ...]:
+        import grpc
+
+        unary = {
+            "ServerLive": self._server_live, "ServerReady": self._server_ready, "ModelReady": self._model_ready,
+            "ServerMetadata": self._server_metadata, "ModelMetadata": self._model_metadata,
+            "ModelInfer": self._infer, "ModelConfig": self._config, "ModelStatistics": self._statistics,
+            "RepositoryIndex": self._index, "RepositoryModelLoad": self._load, "RepositoryModelUnload": self._unload,
+        }  # fmt: skip
+        table: dict[str, Any] = {
+            name: grpc.unary_unary_rpc_method_handler(self._guarded(call, open_=name in ("ServerLive", "ServerReady")))
+            for name, call in unary.items()
+        }
+        table["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._stream)
+        health = {
+            "Check": grpc.unary_unary_rpc_method_handler(self._guarded(self._health, open_=True)),
+            "Watch": grpc.unary_stream_rpc_method_handler(self._watch_health),
+        }
+        return (
+            grpc.method_handlers_generic_handler(SERVICE, table), grpc.method_handlers_generic_handler(HEALTH, health)
+        )  # fmt: skip
+
+    def _guarded(
+        self, call: Callable[[memoryview, Any], Awaitable[bytes]], *, open_: bool = False
+    ) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        async def guarded(data: bytes, context: Any) -> bytes:
+            try:
+                if not open_:
+                    self._authorise(context)
+                return await call(memoryview(data), context)
+            except (Refusal, CalibrantError) as error:
+                await _abort(context, Refusal.of(error))
+                raise
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                log.error("a gRPC request failed", exc_info=error)
+                await _abort(context, Refusal.of(error))
+                raise
+
+        return guarded
+
+    def _authorise(self, context: Any) -> None:
+        if self.token is None:
+            return
+        import hmac
+
+        given = dict(context.invocation_metadata() or ()).get("authorization", "")
+        if not hmac.compare_digest(str(given), f"Bearer {self.token}"):
+            raise Refusal(401, "a token is needed: send the metadata authorization: Bearer TOKEN")
+
+    # ---- health and metadata
+
+    async def _server_live(self, data: memoryview, context: Any) -> bytes:
+        return wire.number(1, True)
+
+    async def _server_ready(self, data: memoryview, context: Any) -> bytes:
+        return wire.number(1, self._is_ready)
+
+    async def _model_ready(self, data: memoryview, context: Any) -> bytes:
+        self._model(data)
+        return wire.number(1, self.app.ready)
+
+    async def _health(self, data: memoryview, context: Any) -> bytes:
+        service = _strings(data).get(1, "")
+        if service not in ("", SERVICE, HEALTH):
+            raise Refusal(404, f'no service "{service[:80]}"')
+        return wire.number(1, 1 if self._is_ready else 2)
+
+    async def _watch_health(self, data: bytes, context: Any) -> AsyncIterator[bytes]:
+        last = None
+        while True:
+            now = await self._health(memoryview(data), context)
+            if now != last:
+                last = now
+                yield now
+            await asyncio.sleep(0.5)
+
+    @property
+    def _is_ready(self) -> bool:
+        return self.app.ready and bool(self.app.repository.models)
+
+    async def _server_metadata(self, data: memoryview, context: Any) -> bytes:
+        return wire.field(1, "calibrant") + wire.field(2, __version__) + b"".join(wire.field(3, e) for e in EXTENSIONS)
+
+    async def _model_metadata(self, data: memoryview, context: Any) -> bytes:
+        model = self._model(data)
+        versions = self.app.repository.versions(model.name)
+        out = wire.field(1, model.name) + b"".join(wire.field(2, v) for v in versions)
+        out += wire.field(3, "onnxruntime_onnx")
+        out += b"".join(wire.message(4, _tensor(s)) for s in model.session.inputs.values() if not s.optional)
+        return out + b"".join(wire.message(5, _tensor(s)) for s in model.session.outputs.values())
+
+    async def _config(self, data: memoryview, context: Any) -> bytes:
+        model = self._model(data)
+        config = model.config()
+        out = wire.field(1, config["name"]) + wire.field(2, config["platform"])
+        out += wire.number(4, config["max_batch_size"])
+        for number, dims, side in ((5, 4, config["input"]), (6, 3, config["output"])):
+            for entry in side:
+                kind = _DATA_TYPES.index(entry["data_type"].removeprefix("TYPE_"))
+                body = wire.field(1, entry["name"]) + wire.number(2, kind) + wire.packed(dims, entry["dims"])
+                out += wire.message(number, body)
+        return wire.message(1, out + wire.field(17, config["backend"]))
+
+    async def _statistics(self, data: memoryview, context: Any) -> bytes:
+        asked = _strings(data)
+        models = [self._model(data)] if asked.get(1) else self.app.repository.all()
+        return b"".join(wire.message(1, _stats(m.stats())) for m in models)
+
+    # ---- the repository
+
+    async def _index(self, data: memoryview, context: Any) -> bytes:
+        only_ready = any(n == 2 and value for n, _, value in wire.fields(data))
+        rows = [r for r in self.app.repository.index() if r["state"] == "READY" or not only_ready]
+        return b"".join(
+            wire.message(
+                1, b"".join(wire.field(n, r[k]) for n, k in enumerate(("name", "version", "state", "reason"), 1))
+            )
+            for r in rows
+        )
+
+    async def _load(self, data: memoryview, context: Any) -> bytes:
+        name, lifecycle = self._administered(data)
+        await lifecycle.load(name)
+        return b""
+
+    async def _unload(self, data: memoryview, context: Any) -> bytes:
+        name, lifecycle = self._administered(data)
+        await lifecycle.unload(name)
+        return b""
+
+    def _administered(self, data: memoryview) -> tuple[str, Any]:
+        if not self.app.options.admin or self.app.lifecycle is None:
+            raise Refusal(403, "loading and unloading over the network is off; start the server with --admin")
+        name = ""
+        for n, _, value in wire.fields(data):
+            if n == 2:
+                name = wire.text(value)
+            elif n == 3 and (key := wire.map_entry(value)[0]) and (key == "config" or key.startswith("file:")):
+                raise Refusal(403, f'"{key[:40]}" would let a caller write model files, which this server never does')
+        return name, self.app.lifecycle
+
+    # ---- inference
+
+    async def _infer(self, data: memoryview, context: Any) -> bytes:
+        name, version = _model_of(data)
+        inference = self.app.inference
+        model = inference.choose(name, version)
+        inference.admit(model)
+        request = Request(b"POST", b"", {}, received=time.monotonic())
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bytes] = loop.create_future()
+        try:
+            infer = read_request(data, model.target)
+        except Exception:
+            model.failed(request.received)
+            raise
+        inference.identify(model, infer)
+
+        def answer(job: Job) -> None:
+            tensors = model.finish(infer, job.result or {})
+            body = write_answer(model, infer, tensors)
+            if not future.done():
+                future.set_result(body)
+
+        def respond(response: Response) -> None:
+            if not future.done():
+                message = orjson.loads(response.parts[0])["error"]
+                future.set_exception(Refusal(response.status, message))
+
+        inference.submit(model, request, infer, answer, respond)
+        try:
+            return await future
+        except asyncio.CancelledError:  # the caller went away or its deadline passed
+            if request.job is not None:
+                request.job.cancelled = True
+            raise
+
+    async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        """ModelStreamInfer: answers in order; an error is a message, and the stream goes on."""
+        try:
+            self._authorise(context)
+        except Refusal as error:
+            await _abort(context, error)
+        async for data in requests:
+            try:
+                yield wire.message(2, await self._infer(memoryview(data), context))
+            except (Refusal, CalibrantError) as error:
+                yield wire.field(1, Refusal.of(error).message) + wire.message(2, b"")
+
+    def _model(self, data: memoryview) -> Model:
+        asked = _strings(data)
+        return self.app.repository.get(asked.get(1, ""), asked.get(2) or None)
+
+
+async def _abort(context: Any, refusal: Refusal) -> None:
+    import grpc
+
+    code = GRPC_CODES.get(refusal.status, 13 if refusal.status >= 500 else 3)
+    known = {c.value[0]: c for c in grpc.StatusCode}
+    await context.abort(known[code], refusal.message)
+
+
+def _strings(data: memoryview) -> dict[int, str]:
+    """The text fields of a small message."""
+    return {n: wire.text(value) for n, kind, value in wire.fields(data) if kind == wire.BYTES and n in (1, 2)}
+
+
+def _model_of(data: memoryview) -> tuple[str, str | None]:
+    name, version = "", ""
+    for n, _, value in wire.fields(data):
+        if n == 1:
+            name = wire.text(value)
+        elif n == 2:
+            version = wire.text(value)
+    return name, version or None
+
+
+def read_request(data: memoryview, target: Target) -> protocol.InferRequest:
+    """ModelInferRequest, through the same checks as an HTTP request."""
+    id_, parameters, raw = "", {}, []
+    inputs: list[memoryview] = []
+    outputs: list[memoryview] = []
+    for n, _, value in wire.fields(data):
+        if n == 3:
+            id_ = wire.text(value)
+        elif n == 4:
+            key, inner = wire.map_entry(value)
+            parameters[key] = wire.parameter(inner)
+        elif n == 5:
+            inputs.append(value)
+        elif n == 6:
+            outputs.append(value)
+        elif n == 7:
+            raw.append(value)
+    if raw and len(raw) != len(inputs):
+        raise bad(f"{len(raw)} raw_input_contents for {len(inputs)} inputs")
+    feeds: dict[str, NDArray[Any]] = {}
+    for index, entry in enumerate(inputs):
+        name, array = _read_input(entry, raw[index] if raw else None, target, feeds)
+        feeds[name] = array
+    wanted: list[Wanted] = []
+    for entry in outputs:
+        wanted.append(_read_output(entry, target, wanted))
+    request = protocol.assemble(
+        feeds, wanted or [Wanted(name, True) for name in target.outputs], parameters, id_ or None, target
+    )
+    if request.knobs is not None and not wanted:
+        request.outputs += protocol.implied(request.knobs, target, True)
+    return request
+
+
+def _read_input(
+    entry: memoryview, raw: memoryview | None, target: Target, seen: dict[str, NDArray[Any]]
+) -> tuple[str, NDArray[Any]]:
+    name, datatype, shape = "", "", []
+    contents: memoryview | None = None
+    for n, kind, value in wire.fields(entry):
+        if n == 1:
+            name = wire.text(value)
+        elif n == 2:
+            datatype = wire.text(value)
+        elif n == 3:
+            shape += wire.integers(kind, value)
+        elif n == 5:
+            contents = value
+    spec, dims = protocol.check_input(name, datatype, shape, target, seen)
+    if raw is not None:
+        if contents is not None and len(contents):
+            raise bad(f'input "{name}" has both contents and raw_input_contents; send one of them')
+        return name, protocol.from_bytes(raw, spec, dims)
+    return name, protocol.from_values(_typed(contents, spec), spec, dims)
+
+
+def _typed(contents: memoryview | None, spec: TensorSpec) -> NDArray[Any]:
+    number = _CONTENTS.get(spec.datatype)
+    if number is None:
+        raise bad(f'input "{spec.name}" is {spec.datatype}, which has no typed field; use raw_input_contents')
+    parts: list[Any] = []
+    for n, kind, value in wire.fields(contents or memoryview(b"")):
+        if n != number:
+            raise bad(f'input "{spec.name}" is {spec.datatype} but its contents are of another type')
+        if number == 8:
+            parts.append(wire.text(value))
+        elif number in (6, 7):
+            parts.append(wire.floats(kind, value, "<f4" if number == 6 else "<f8"))
+        else:
+            parts.append(np.array(wire.integers(kind, value), np.bool_ if number == 1 else None))
+    if number == 8:
+        return np.array(parts, object)
+    return np.concatenate(parts) if parts else np.zeros(0, NUMPY[spec.datatype])
+
+
+def _read_output(entry: memoryview, target: Target, seen: list[Wanted]) -> Wanted:
+    name, own = "", {}
+    for n, _, value in wire.fields(entry):
+        if n == 1:
+            name = wire.text(value)
+        elif n == 2:
+            key, inner = wire.map_entry(value)
+            own[key] = wire.parameter(inner)
+    return protocol.check_output(name, own, True, target, seen)
+
+
+def write_answer(model: Model, request: protocol.InferRequest, tensors: dict[str, NDArray[Any]]) -> bytes:
+    """ModelInferResponse with raw contents, which is what clients look for first."""
+    out = [wire.field(1, model.name), wire.field(2, model.version), wire.field(3, request.id or "")]
+    tail = []
+    for wanted in request.outputs:
+        array = tensors[wanted.name]
+        if wanted.classes:
+            array = protocol.classification(array, wanted.classes, model.class_names)
+        shape = wire.packed(3, array.shape)
+        out.append(wire.message(5, wire.field(1, wanted.name) + wire.field(2, datatype_of(array)) + shape))
+        tail.append(wire.message(6, bytes(to_bytes(array))))
+    return b"".join([*out, *tail])
+
+
+def _tensor(spec: TensorSpec) -> bytes:
+    return wire.field(1, spec.name) + wire.field(2, spec.datatype) + wire.packed(3, spec.shape)
+
+
+def _stats(stats: dict[str, Any]) -> bytes:
+    def duration(number: int, value: dict[str, int]) -> bytes:
+        return wire.message(number, wire.number(1, value["count"]) + wire.number(2, value["ns"]))
+
+    names = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
+    out = wire.field(1, stats["name"]) + wire.field(2, stats["version"]) + wire.number(3, stats["last_inference"])
+    out += wire.number(4, stats["inference_count"]) + wire.number(5, stats["execution_count"])
+    inner = stats["inference_stats"]
+    out += wire.message(6, b"".join(duration(n, inner[name]) for n, name in enumerate(names, 1)))
+    for batch in stats["batch_stats"]:
+        body = wire.number(1, batch["batch_size"])
+        body += b"".join(duration(n, batch[k]) for n, k in enumerate(names[3:6], 2))
+        out += wire.message(7, body)
+    return out

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from calibrant.serve import wire
+from calibrant.serve.background import Running, running
+from calibrant.serve.refusal import Refusal
+
+triton = pytest.importorskip("tritonclient.grpc")
+grpc = pytest.importorskip("grpc")
+
+
+@pytest.fixture(scope="module")
+def server(model_file: Path) -> Iterator[Running]:
+    with running(model_file, arguments=["--threads", "1", "--grpc-port", "0", "--monitor"]) as started:
+        yield started
+
+
+@pytest.fixture
+def client(server: Running) -> Iterator[Any]:
+    with triton.InferenceServerClient(f"{server.host}:{server.grpc_port}") as c:
+        yield c
+
+
+def _input(pixels: Any, name: str = "images", datatype: str = "UINT8") -> Any:
+    tensor = triton.InferInput(name, list(pixels.shape), datatype)
+    tensor.set_data_from_numpy(pixels)
+    return tensor
+
+
+def test_tritons_client_gets_the_answers_of_the_http_front(client: Any, server: Running, tiny: ModuleType) -> None:
+    pixels = tiny.pictures(3)
+    outputs = [triton.InferRequestedOutput("probabilities"), triton.InferRequestedOutput("logits", class_count=2)]
+    reply = client.infer("birds", [_input(pixels)], outputs=outputs, request_id="q7")
+    np.testing.assert_allclose(reply.as_numpy("probabilities"), tiny.expected(pixels), atol=1e-6)
+    top = reply.as_numpy("logits")
+    assert top.shape == (3, 2)
+    assert top[0, 0].decode().endswith(f":{tiny.CLASSES[tiny.expected(pixels)[0].argmax()]}")
+    assert reply.get_response().id == "q7"
+    entry = {"name": "images", "shape": [3, 16, 16, 3], "datatype": "UINT8", "data": pixels.ravel().tolist()}
+    by_http = httpx.post(f"{server.url}/v2/models/birds/infer", json={"inputs": [entry]}).json()["outputs"][0]["data"]
+    np.testing.assert_allclose(reply.as_numpy("probabilities").ravel(), by_http, atol=1e-7)
+
+
+def test_knobs_come_as_parameters(client: Any, tiny: ModuleType) -> None:
+    pixels = tiny.pictures(2)
+    reply = client.infer(
+        "birds", [_input(pixels)], parameters={"temperature": 0.7, "target_prior": "train", "top_k": 2}
+    )
+    np.testing.assert_allclose(reply.as_numpy("probabilities"), tiny.expected(pixels, 0.7, 1.0, tiny.TRAIN), atol=1e-6)
+    assert reply.as_numpy("top").shape == (2, 2)
+
+
+def test_metadata_config_statistics_and_index(client: Any) -> None:
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("birds")
+    assert client.get_server_metadata().name == "calibrant"
+    metadata = client.get_model_metadata("birds")
+    assert list(metadata.inputs[0].shape) == [-1, 16, 16, 3]
+    assert [o.name for o in metadata.outputs] == ["probabilities", "logits"]
+    config = client.get_model_config("birds").config
+    assert (config.backend, config.input[0].data_type, list(config.input[0].dims)) == ("onnxruntime", 2, [16, 16, 3])
+    assert client.get_model_repository_index().models[0].state == "READY"
+    statistics = client.get_inference_statistics("birds").model_stats[0]
+    assert statistics.inference_count >= statistics.execution_count > 0
+
+
+def test_typed_contents_are_read_and_checked(server: Running, tiny: ModuleType) -> None:
+    from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+    pixels = tiny.pictures(1)
+    request = service_pb2.ModelInferRequest(model_name="birds")
+    tensor = request.inputs.add(name="images", datatype="UINT8", shape=list(pixels.shape))
+    tensor.contents.uint_contents.extend(pixels.ravel().tolist())
+    with grpc.insecure_channel(f"{server.host}:{server.grpc_port}") as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        reply = stub.ModelInfer(request)
+        p = np.frombuffer(reply.raw_output_contents[0], "<f4")
+        np.testing.assert_allclose(p, tiny.expected(pixels)[0], atol=1e-6)
+        tensor.contents.uint_contents[0] = 256
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.ModelInfer(request)
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        request.raw_input_contents.append(pixels.tobytes())
+        with pytest.raises(grpc.RpcError, match="both contents and raw"):
+            stub.ModelInfer(request)
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        assert check(b"") == b"\x08\x01"
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "says"),
+    [
+        ({"model": "birdz"}, "NOT_FOUND", 'did you mean "birds"'),
+        ({"name": "image"}, "INVALID_ARGUMENT", 'no input "image"'),
+        ({"datatype": "INT8"}, "INVALID_ARGUMENT", "must be UINT8"),
+        ({"rows": 2000}, "INVALID_ARGUMENT", "more than the 1024"),
+        ({"parameters": {"temperature": -1.0}}, "INVALID_ARGUMENT", "temperature"),
+    ],
+)
+def test_mistakes_have_the_right_code(client: Any, change: dict[str, Any], code: str, says: str) -> None:
+    pixels = np.zeros((change.get("rows", 1), 16, 16, 3), np.int8 if "datatype" in change else np.uint8)
+    tensor = _input(pixels, change.get("name", "images"), change.get("datatype", "UINT8"))
+    with pytest.raises(triton.InferenceServerException) as caught:
+        client.infer(change.get("model", "birds"), [tensor], parameters=change.get("parameters"))
+    assert caught.value.status() == f"StatusCode.{code}"
+    assert says in caught.value.message()
+
+
+def test_a_message_above_grpcs_usual_4_mb_passes(client: Any, tiny: ModuleType) -> None:
+    """Several small inputs make no large message, so the request carries a long parameter as well."""
+    pixels = tiny.pictures(1)
+    reply = client.infer("birds", [_input(pixels)], parameters={"note": "x" * (6 << 20)})
+    np.testing.assert_allclose(reply.as_numpy("probabilities"), tiny.expected(pixels), atol=1e-6)
+
+
+def test_a_stream_goes_on_after_an_error(client: Any, tiny: ModuleType) -> None:
+    pixels, answers = tiny.pictures(1), []
+    client.start_stream(lambda result, error: answers.append((result, error)))
+    client.async_stream_infer("birds", [_input(pixels)])
+    client.async_stream_infer("birds", [_input(pixels, "nothing")])
+    client.async_stream_infer("birds", [_input(pixels)])
+    end = time.monotonic() + 10
+    while len(answers) < 3 and time.monotonic() < end:
+        time.sleep(0.01)
+    client.stop_stream()
+    assert [error is None for _, error in answers] == [True, False, True]
+
+
+@pytest.mark.parametrize("data", [b"\xff" * 40, b"\x0a\xff\x01x", b"\x2a\x03\x0a\x05a", b"\x07", b"\x09\x01"])
+def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
+    def read() -> None:
+        for _, _, value in wire.fields(memoryview(data)):
+            if isinstance(value, memoryview):
+                list(wire.fields(value))
+
+    with pytest.raises(Refusal):
+        read()
+
+
+def test_the_wire_format_by_hand() -> None:
+    """Field 1 as text, field 2 as the number 300, field 3 packed: bytes as the specification shows them."""
+    assert wire.field(1, "ab") == b"\x0a\x02ab"
+    assert wire.number(2, 300) == b"\x10\xac\x02"
+    assert wire.packed(3, [1, -1]) == b"\x1a\x0b\x01" + b"\xff" * 9 + b"\x01"
+    assert wire.integers(wire.BYTES, memoryview(b"\x01" + b"\xff" * 9 + b"\x01")) == [1, -1]
