@@ -166,12 +166,13 @@ class Connection(asyncio.BufferedProtocol):
         if request is not None and request.job is not None:
             request.job.cancelled = True
         self._release()
+        # The parser holds its callbacks and they hold us: without this the memory waits for the garbage collector.
+        self._parser = self._transport = None
+        self._body, self._head, self._chunks = _EMPTY, bytearray(), []
 
     def eof_received(self) -> bool:
-        """A caller may close its side and still wait for the answer; an idle one is done."""
-        if self._state == _BUSY:
-            self._keep_alive = False
-            return True
+        """The caller is gone, and its request with it. (One that only closed its sending side looks the same; most
+        servers cut it off too, and running what nobody waits for would cost the others.)"""
         return False
 
     def pause_writing(self) -> None:
@@ -373,7 +374,7 @@ class Connection(asyncio.BufferedProtocol):
         self._state = _BUSY
         now = time.monotonic()
         request.body, request.received = body, now
-        self._body = _EMPTY
+        self._body, self._parser = _EMPTY, None
         # The queue's own deadline comes first; this one is for work that hangs.
         self.deadline = now + self.limits.request_seconds + 5.0
         serial = self._serial

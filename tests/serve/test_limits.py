@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import random
+import socket
+import threading
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+
+from calibrant.serve.app import Application
+from calibrant.serve.background import running
+from calibrant.serve.http import Front, Request
+from calibrant.serve.limits import Limits, decompress
+from calibrant.serve.models import Model, Repository
+from calibrant.serve.refusal import Refusal
+
+INFER = "/v2/models/birds/infer"
+
+
+def _message(pixels: Any, **changes: Any) -> bytes:
+    entry = {"name": "images", "shape": list(pixels.shape), "datatype": "UINT8", "data": pixels.ravel().tolist()}
+    entry.update(changes)
+    return json.dumps({"inputs": [entry]}).encode()
+
+
+def _request(body: bytes, path: str = INFER) -> bytes:
+    return f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+class InProcess:
+    """A server on the event loop of a thread, so that its limits can be small."""
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self.repository = Repository()
+        self.app = Application(self.repository, limits)
+        self.front = Front(self.app, limits)
+        self.repository.add(Model.load(path, threads=1, deliver=self.app.deliver))
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
+
+    async def _main(self) -> None:
+        self.loop = self.app.loop = asyncio.get_running_loop()
+        self.stop = asyncio.Event()
+        server = await self.loop.create_server(self.front.connection, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        while not self.stop.is_set():
+            self.front.sweep()
+            await asyncio.sleep(0.02)
+        server.close()
+        for connection in list(self.front.connections):
+            connection.abort()
+        await asyncio.sleep(0.01)
+
+    def __enter__(self) -> InProcess:
+        self._thread.start()
+        assert self._ready.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.loop.call_soon_threadsafe(self.stop.set)
+        self._thread.join(10)
+        for model in self.repository.all():
+            model.batcher.close()
+        self.app.close()
+        gc.collect()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+
+
+def _all(s: socket.socket) -> bytes:
+    got = b""
+    while chunk := s.recv(65536):
+        got += chunk
+    return got
+
+
+def test_a_head_or_body_that_never_ends_is_given_up(model_file: Path) -> None:
+    with InProcess(model_file, Limits(header_seconds=0.2, body_seconds=0.2)) as server:
+        for part in (b"POST /v2", _request(b"x" * 100)[:-50]):
+            with server.connect() as s:
+                start = time.monotonic()
+                s.sendall(part)
+                got = _all(s)
+                assert b" 408 " in got
+                assert 0.1 < time.monotonic() - start < 5
+        with server.connect() as s:  # an idle connection is not answered, just closed when its time is over
+            s.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert b" 200 " in s.recv(4096)
+
+
+def test_connections_above_the_limit_are_told_so(model_file: Path) -> None:
+    with InProcess(model_file, Limits(max_connections=3)) as server:
+        held = [server.connect() for _ in range(3)]
+        for s in held:
+            s.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert b" 200 " in s.recv(4096)
+        with server.connect() as s:
+            got = _all(s)
+            assert b" 503 " in got
+            assert b"retry-after: 1" in got
+        for s in held:
+            s.close()
+        time.sleep(0.1)
+        with server.connect() as s:
+            s.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert b" 200 " in s.recv(4096)
+
+
+def test_a_full_queue_refuses_at_once_with_retry_after(model_file: Path, tiny: ModuleType) -> None:
+    with InProcess(model_file, Limits(max_wait=1.0)) as server:
+        model = server.repository.get("birds")
+        model.batcher._row_seconds, model.batcher._waiting_rows = 2.0, 3  # as if 6 s of work were ahead
+        with server.connect() as s:
+            s.sendall(_request(_message(tiny.pictures(1))))
+            got = s.recv(65536)
+        model.batcher._waiting_rows = 0
+        assert b" 503 " in got
+        assert b"retry-after: 3" in got
+        assert b"about 6.0 s of work" in got
+
+
+def test_a_deadline_missed_in_the_queue_is_a_504(model_file: Path, tiny: ModuleType) -> None:
+    with InProcess(model_file, Limits()) as server:
+        model = server.repository.get("birds")
+        hold = threading.Event()
+        run = model.session.run
+        model.session.run = lambda *a, **k: (hold.wait(5), run(*a, **k))[1]  # type: ignore[method-assign]
+        first, second = server.connect(), server.connect()
+        first.sendall(_request(_message(tiny.pictures(1))))
+        time.sleep(0.2)
+        body = json.loads(_message(tiny.pictures(1)))
+        second.sendall(_request(json.dumps({**body, "parameters": {"timeout": 50_000}}).encode()))
+        time.sleep(0.2)
+        hold.set()
+        assert b" 200 " in first.recv(65536)
+        late = second.recv(65536)
+        assert b" 504 " in late
+        assert b"deadline passed" in late
+        first.close()
+        second.close()
+
+
+def test_a_caller_that_leaves_takes_its_request_with_it(model_file: Path, tiny: ModuleType) -> None:
+    with InProcess(model_file, Limits()) as server:
+        model = server.repository.get("birds")
+        hold, runs = threading.Event(), []
+        run = model.session.run
+
+        def held(feeds: Any, outputs: Any = None) -> Any:
+            runs.append(len(feeds["images"]))
+            hold.wait(5)
+            return run(feeds, outputs)
+
+        model.session.run = held  # type: ignore[method-assign]
+        first, second = server.connect(), server.connect()
+        first.sendall(_request(_message(tiny.pictures(1))))
+        time.sleep(0.2)
+        second.sendall(_request(_message(tiny.pictures(3))))
+        time.sleep(0.2)
+        second.close()
+        time.sleep(0.2)
+        hold.set()
+        assert b" 200 " in first.recv(65536)
+        first.close()
+        time.sleep(0.1)
+        assert runs == [1]
+        assert model.statistics.cancelled == 1
+        assert model.active == 0
+
+
+def test_bodies_in_memory_are_bounded_together(model_file: Path) -> None:
+    with InProcess(model_file, Limits(max_buffered=1000)) as server:
+        with server.connect() as s, server.connect() as t:
+            s.sendall(_request(b"x" * 800)[:-10])
+            time.sleep(0.1)
+            t.sendall(_request(b"x" * 800))
+            assert b" 503 " in t.recv(4096)
+        time.sleep(0.1)
+        assert server.front.buffered == 0
+
+
+@pytest.mark.parametrize(("encoding", "status"), [("gzip", 400), ("br", 415)])
+def test_what_cannot_be_decompressed(encoding: str, status: int) -> None:
+    with pytest.raises(Refusal) as caught:
+        decompress(memoryview(b"not compressed"), encoding, 100)
+    assert caught.value.status == status
+
+
+def test_a_request_that_raises_is_a_500_that_says_nothing_of_ours(
+    model_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Application(Repository(), Limits())
+    app._find_route = lambda path: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    answers: list[Any] = []
+    app(Request(b"GET", b"/v2", {}), answers.append)
+    app.close()
+    assert answers[0].status == 500
+    assert b"division" not in answers[0].parts[0]
+    assert "division" in caplog.text
+
+
+BAD = ("name", "dtype", "shape", "size", "json", "rows", "output", "method", "hangup", "garbage")
+
+
+def _bad(kind: str, pixels: Any) -> bytes:
+    bodies = {
+        "name": _message(pixels, name="nothing"), "dtype": _message(pixels, datatype="FP32"),
+        "shape": _message(pixels, shape=[1, 2, 3]), "json": b'{"inputs": [',
+        "rows": _message(pixels, shape=[2**40, 16, 16, 3]),
+        "size": _message(pixels, data=[1, 2, 3]), "output": _message(pixels)[:-1] + b', "outputs": [{"name": "x"}]}',
+    }  # fmt: skip
+    if kind in bodies:
+        return _request(bodies[kind])
+    return {"method": b"PUT /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
+            "hangup": _request(_message(pixels))[:-30], "garbage": b"\x00\x01\x02 rubbish\r\n\r\n"}[kind]  # fmt: skip
+
+
+def _mixed(url: str, requests: int, seed: int, tiny: ModuleType, problems: list[str]) -> None:
+    """One caller: a quarter of what it sends is bad, and each good answer is compared."""
+    rng = random.Random(seed)
+    at = urlsplit(url)
+    pictures = tiny.pictures(8, seed)
+    wanted = tiny.expected(pictures)
+    s = socket.create_connection((at.hostname, at.port), timeout=30)
+    for _ in range(requests):
+        n = rng.randrange(8)
+        kind = rng.choice(BAD) if rng.random() < 0.25 else None
+        s.sendall(_bad(kind, pictures[n : n + 1]) if kind else _request(_message(pictures[n : n + 1])))
+        if kind == "hangup":
+            s.close()
+            s = socket.create_connection((at.hostname, at.port), timeout=30)
+            continue
+        got = b""
+        while b"\r\n\r\n" not in got or len(got.partition(b"\r\n\r\n")[2]) < _length(got):
+            chunk = s.recv(65536)
+            if not chunk:
+                break
+            got += chunk
+        status = int(got[9:12] or b"0")
+        if kind is None:
+            p = json.loads(got.partition(b"\r\n\r\n")[2])["outputs"][0]["data"] if status == 200 else []
+            if status != 200 or not np.allclose(p, wanted[n], atol=1e-6):
+                problems.append(f"good request: {got[:200]!r}")
+        elif not 400 <= status < 500:
+            problems.append(f"{kind}: {got[:200]!r}")
+        if b"connection: close" in got.partition(b"\r\n\r\n")[0]:
+            s.close()
+            s = socket.create_connection((at.hostname, at.port), timeout=30)
+    s.close()
+
+
+def _length(got: bytes) -> int:
+    head = got.partition(b"\r\n\r\n")[0]
+    return next(int(h.split(b":")[1]) for h in head.split(b"\r\n") if h.startswith(b"content-length"))
+
+
+def _mix(model_file: Path, tiny: ModuleType, total: int, callers: int) -> None:
+    problems: list[str] = []
+    with running(model_file, arguments=["--threads", "1", "--quiet"]) as server:
+        threads = [
+            threading.Thread(target=_mixed, args=(server.url, total // callers, n, tiny, problems))
+            for n in range(callers)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert httpx.get(server.url + "/v2/health/ready").status_code == 200
+        assert "Traceback" not in server.log.read_text()
+    assert problems == []
+
+
+def test_bad_requests_among_good_ones_harm_none(model_file: Path, tiny: ModuleType) -> None:
+    _mix(model_file, tiny, 1200, 6)
+
+
+@pytest.mark.slow
+def test_ten_thousand_requests_of_which_a_quarter_is_bad(model_file: Path, tiny: ModuleType) -> None:
+    _mix(model_file, tiny, 10_000, 8)
+
+
+@pytest.mark.slow
+def test_a_thousand_connections_with_slow_bodies_leave_memory_flat(model_file: Path, tiny: ModuleType) -> None:
+    body = _request(_message(tiny.pictures(1)))
+    with running(model_file, arguments=["--threads", "1", "--quiet"]) as server:
+        process = psutil.Process(server.pid)
+        peaks = []
+        for _ in range(3):
+            at = urlsplit(server.url)
+            sockets = [socket.create_connection((at.hostname, at.port), timeout=30) for _ in range(1000)]
+            for s in sockets:
+                s.sendall(body[: len(body) // 2])
+            assert httpx.get(server.url + "/v2/health/ready").status_code == 200
+            for s in sockets[::2]:
+                s.sendall(body[len(body) // 2 :])
+            assert all(b" 200 " in s.recv(65536) for s in sockets[::2])
+            for s in sockets:
+                s.close()
+            time.sleep(0.5)
+            peaks.append(process.memory_info().rss / 2**20)
+        assert peaks[-1] < peaks[0] + 10
+        assert peaks[-1] < 250
+        connections = [c for c in process.net_connections() if c.status == "ESTABLISHED"]
+        assert len(connections) < 10
