@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from calibrant.calibration.bins import Bins, equal_mass, sums
 from calibrant.calibration.intervals import GapSample, Measured, mean_interval, measure_gaps, share_interval
 from calibrant.calibration.metrics import debiased_of, ece_of, over_under_of, rms_of
 from calibrant.calibration.ranking import area_under_risk_coverage, auroc_of
+from calibrant.calibration.ranking_intervals import measure_aurc, measure_auroc, ranking_of_cells
+from calibrant.calibration.smooth_intervals import measure_smooth
 from calibrant.calibration.statistics import Statistics
 
 Vector = NDArray[np.float64]
@@ -136,7 +138,7 @@ def _scores(s: Statistics) -> dict[str, Measured]:
     cells = s.cells()
     claimed = float(cells.confidence_sum.sum() / cells.weight.sum())
     top5 = float(w @ t.top5 / total)
-    out = {
+    out: dict[str, Measured] = {
         "accuracy": Measured(accuracy, *share_interval(accuracy, effective), null=claimed),
         "top5_accuracy": Measured(top5, *share_interval(top5, effective)),
         "mean_confidence": Measured(claimed),
@@ -146,18 +148,21 @@ def _scores(s: Statistics) -> dict[str, Measured]:
     smoothed = (right[present] + 1) / (n[present] + 2)
     balanced = float(recall.mean())
     half = intervals.Z95 * float(np.sqrt((smoothed * (1 - smoothed) / n[present]).sum())) / int(present.sum())
-    out["balanced_accuracy"] = Measured(balanced, max(balanced - half, 0.0), min(balanced + half, 1.0))
+    hits = (s.right.total + s.wrong_by_predicted.total).sum(axis=1)
+    expected = np.maximum(s.probability.total.sum(axis=1), 1e-300)
+    calibrated = float((hits / expected)[present].mean()) if s.class_weights is None else None
+    out["balanced_accuracy"] = Measured(balanced, max(balanced - half, 0.0), min(balanced + half, 1.0), null=calibrated)
     out["macro_f1"] = _macro_f1(s)
-    for name, sums, squares, null in (
+    for name, total_of, squares, null in (
         ("nll", t.nll, t.nll_squared, t.entropy),
         ("brier", t.brier, t.brier_squared, t.rows - t.p_squared),
     ):
-        mean = float(w @ sums / total)
+        mean = float(w @ total_of / total)
         if name == "nll" and float(w @ t.zero) > 0:
             out[name] = Measured(float("inf"), None, None, null=float(w @ null / total))
             continue
         # Weighted mean: variance of w (x - mean), by the sums of each class.
-        spread = float((w**2) @ (squares - 2 * mean * sums + mean**2 * n)) / total**2 * effective
+        spread = float((w**2) @ (squares - 2 * mean * total_of + mean**2 * n)) / total**2 * effective
         unbiased = spread * effective / (effective - 1) if effective > 1 else 0.0
         low, high = mean_interval(mean, unbiased, effective)
         out[name] = Measured(mean, low, high, null=float(w @ null / total))
@@ -192,7 +197,7 @@ def _calibration(s: Statistics, bins: int) -> dict[str, Measured]:
     sample = gap_sample(s, bins)
     halves = over_under_of(table)
     mass = _mass_bins(s, bins)
-    mass_sample = GapSample.of(mass)
+    mass_sample = GapSample.of(mass, mass.weight**2 / np.maximum(mass_rows(s, mass), 1e-300))
     return {
         "ece": measure_gaps(sample, "sum", value=ece_of(table)),
         "over_ece": measure_gaps(sample, "over", value=halves.over),
@@ -200,7 +205,11 @@ def _calibration(s: Statistics, bins: int) -> dict[str, Measured]:
         "adaptive_ece": measure_gaps(mass_sample, "sum", value=ece_of(mass)),
         "rms_calibration_error": measure_gaps(sample, "rms", value=rms_of(table)),
         "mce": measure_gaps(sample, "max"),
-        "debiased_ece": Measured(debiased_of(mass, mass.rows.astype(np.float64)), null=0.0),
+        "classwise_ece": _classwise(s, bins),
+        "smooth_ece": measure_smooth(s),
+        "debiased_ece": replace(
+            measure_gaps(mass_sample, "rms"), value=debiased_of(mass, mass_rows(s, mass)), null=0.0, null_high=None
+        ),
     }
 
 
@@ -238,6 +247,21 @@ def _mass_bins_of_cells(cells: Bins, bins: int) -> Bins:
     )
 
 
+def mass_rows(s: Statistics, mass: Bins) -> Vector:
+    """Effective rows of each equal-mass bin."""
+    rows: Vector = mass.rows.astype(np.float64) * (s.effective_rows / s.rows)
+    return rows
+
+
+def _classwise(s: Statistics, bins: int) -> Measured:
+    """Mean over classes of the equal-width ECE of p_k; all bins of all classes are one experiment."""
+    rows, total, positive, squares = (a.reshape(-1) for a in s.class_bins(bins))
+    table = Bins(np.rint(rows).astype(np.int64), rows, total, positive)
+    full = np.where(rows > 0, rows, 1.0)
+    sample = GapSample.of(table, None, squares / full - (total / full) ** 2)
+    return measure_gaps(sample, "sum", value=ece_of(table), draws=intervals.DRAWS if s.classes <= 20 else 200)
+
+
 def _reliability(table: Bins, bins: int) -> dict[str, tuple[float, ...]]:
     edges = np.arange(bins + 1) / bins
     return {
@@ -257,13 +281,8 @@ def _ranking(s: Statistics) -> dict[str, Measured]:
         area = area_under_risk_coverage(c, wrong, w)
         auc = auroc_of(c[~wrong], c[wrong], None if w is None else w[~wrong], None if w is None else w[wrong])
     else:
-        cells = s.cells()
-        full = cells.weight > 0
-        position = np.arange(len(full), dtype=np.float64)[full]
-        right, total = cells.correct_sum[full], cells.weight[full]
-        area = area_under_risk_coverage(position, 1 - right / total, total)
-        auc = auroc_of(position, position, right, total - right)
-    return {"aurc": Measured(area), "auroc": Measured(auc)}
+        area, auc = ranking_of_cells(s)
+    return {"aurc": measure_aurc(s, area), "auroc": measure_auroc(s, auc)}
 
 
 # ---- classes ----
@@ -284,5 +303,5 @@ def _group(s: Statistics, name: str, members: Sequence[int], bins: int) -> Class
         name, rows, claimed,
         hit / rows if rows else None, hit / claimed if claimed else None,
         2 * hit / (rows + claimed) if rows + claimed else None, gap,
-        measure_gaps(GapSample.of(table), "sum") if claimed else None, classwise,
+        measure_gaps(GapSample.of(table), "sum", draws=200) if claimed else None, classwise,
     )  # fmt: skip

@@ -16,6 +16,7 @@ of rows shows; `null_high` is exceeded by 5 % of such models.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,7 +27,7 @@ from calibrant.calibration.bins import Bins
 
 Vector = NDArray[np.float64]
 Norm = Literal["sum", "over", "under", "rms", "max"]
-DRAWS = 2000
+DRAWS = 1000
 Z95 = 1.959963984540054
 _SMALL = 50  # rows in a bin below which the null is drawn as counts rather than as a normal
 
@@ -120,62 +121,122 @@ def null_gaps(sample: GapSample, rng: np.random.Generator, draws: int = DRAWS) -
 
 
 def measure_gaps(
-    sample: GapSample, norm: Norm, *, value: float | None = None, rng: np.random.Generator | None = None
+    sample: GapSample,
+    norm: Norm,
+    *,
+    value: float | None = None,
+    rng: np.random.Generator | None = None,
+    draws: int = DRAWS,
 ) -> Measured:
     """The error with interval and null value; `value` where the caller has it in full precision."""
     rng = rng or np.random.default_rng(0)
     observed = float(gap_error(sample.share, sample.gap, norm))
-    null = gap_error(sample.share, null_gaps(sample, rng), norm)
-    normals = rng.standard_normal((DRAWS, len(sample.share) + 1))
-    low, high = _invert(sample, norm, observed, normals)
+    null = gap_error(sample.share, null_gaps(sample, rng, draws), norm)
+    normals = rng.standard_normal((draws, len(sample.share) + 1))
+    low, high = _invert(sample, norm, observed, normals, rng)
     return Measured(observed if value is None else value, low, high, float(null.mean()), float(np.quantile(null, 0.95)))
 
 
-def pattern(sample: GapSample) -> Vector:
-    """The observed gaps without the part that noise explains: sign(g) sqrt(max(g^2 - variance, 0))."""
-    variance = sample.noise_variance(sample.gap)
-    freed: Vector = np.sign(sample.gap) * np.sqrt(np.maximum(sample.gap**2 - variance, 0.0))
-    return freed if np.abs(freed).max() > 0 else sample.gap
+def plausible_gaps(sample: GapSample, rng: np.random.Generator, draws: int) -> Vector:
+    """True gaps that could be behind the observed ones, (draws, bins): what is known about the shape of the curve.
+
+    Empirical Bayes: true gaps lie around a straight line in confidence with variance tau^2, line and tau^2 estimated
+    from all bins together; each bin's draws are its posterior given its own observed gap.
+    """
+    noise = sample.noise_variance(sample.gap)
+    basis = np.stack([np.ones_like(sample.gap), sample.confidence - float(sample.share @ sample.confidence)], axis=1)
+    best, line, tau2 = -np.inf, np.zeros_like(sample.gap), 0.0
+    for candidate in np.concatenate([[0.0], float(np.median(noise)) * 4.0 ** np.arange(-3, 7)]):
+        weight = 1.0 / (noise + candidate)
+        normal = (basis * weight[:, None]).T @ basis + 1e-9 * np.eye(2)
+        fitted = basis @ np.linalg.solve(normal, basis.T @ (weight * sample.gap))
+        likelihood = 0.5 * float(np.log(weight).sum() - (weight * (sample.gap - fitted) ** 2).sum())
+        likelihood -= 0.5 * float(np.linalg.slogdet(normal)[1])  # restricted: the line is estimated too
+        if likelihood > best:
+            best, line, tau2 = likelihood, fitted, float(candidate)
+    tau = tau2 + 0.05 * noise  # a gap is never known to lie on the line exactly
+    share = tau / (tau + noise)
+    drawn: Vector = (
+        line + share * (sample.gap - line) + np.sqrt(share * noise) * rng.standard_normal((draws, len(line)))
+    )
+    return drawn
 
 
-def _invert(sample: GapSample, norm: Norm, observed: float, normals: Vector) -> tuple[float, float]:
-    shape = pattern(sample)
-    size = float(gap_error(sample.share, shape, norm))
-    if size <= 0:  # for example no over-confident bin at all: take the size from all gaps
-        shape = np.abs(sample.gap) if norm != "under" else -np.abs(sample.gap)
-        size = float(gap_error(sample.share, shape, norm))
+def _invert(
+    sample: GapSample, norm: Norm, observed: float, normals: Vector, rng: np.random.Generator
+) -> tuple[float, float]:
+    shapes = plausible_gaps(sample, rng, len(normals))
+    rest = np.zeros_like(shapes)
+    if norm in ("over", "under"):
+        # Only this side is scaled; the other stays as it plausibly is.
+        sign = 1.0 if norm == "over" else -1.0
+        side = np.maximum(sign * shapes, 0.0)
+        none = side @ sample.share < 1e-3 * (np.abs(shapes) @ sample.share)
+        near = np.maximum(sign * shapes + 2 * np.sqrt(sample.noise_variance(sample.gap)), 0.0)
+        side[none] = near[none]
+        rest = np.where(side > 0, 0.0, shapes)
+        shapes = sign * side
+    sizes = gap_error(sample.share, shapes, norm)
+    usable = sizes > 1e-12
+    if not usable.any():  # every bin lies clearly on the other side
+        return 0.0, observed
+    shapes, sizes, normals, rest = shapes[usable], sizes[usable], normals[usable], rest[usable]
+    shapes = shapes / sizes[:, None]
     total = float(sample.share.sum() ** 2 / (sample.share**2 / sample.rows).sum())
-    if size <= 0:
-        size, shape = 1.0, np.ones_like(sample.gap) * (-1.0 if norm == "under" else 1.0)
-    noise = float(gap_error(sample.share, np.sqrt(sample.noise_variance(sample.gap)), "rms"))
-    reach = (observed + 6 * noise / 1.0 + 3 / np.sqrt(total) * 0.5) / size
-    scales = np.concatenate([[0.0], np.linspace(0, 1, 81)[1:] ** 1.5 * reach])
-    errors, outside_low, outside_high = np.empty(len(scales)), np.empty(len(scales)), np.empty(len(scales))
-    base = 0.0
-    for i, scale in enumerate(scales):
-        true_gap = np.clip(scale * shape, sample.confidence - 1.0, sample.confidence)
-        errors[i] = float(gap_error(sample.share, true_gap, norm))
-        drawn = gap_error(sample.share, true_gap + normals[:, :-1] * np.sqrt(sample.noise_variance(true_gap)), norm)
-        if norm != "max":
-            # The shares of the bins are a sample too; matters where gaps differ between bins.
-            each = _contribution(true_gap, norm)
-            level = float(sample.share @ each)
-            between = float(np.sqrt(sample.share @ (each - level) ** 2 / total))
-            drawn = drawn + normals[:, -1] * (between if norm != "rms" else between / max(2 * errors[i], 1e-9))
-        mean, sd = float(drawn.mean()), float(drawn.std())
-        base = mean if i == 0 else base
-        # One-sided at the null, two-sided once the distribution has moved away from it.
-        lower_tail = 0.025 * float(np.clip((mean - base) / (Z95 * sd + 1e-300), 0.0, 1.0))
-        outside_low[i] = -np.inf if lower_tail == 0 else float(np.quantile(drawn, lower_tail))
-        outside_high[i] = float(np.quantile(drawn, 1 - (0.05 - lower_tail)))
-    inside = (observed >= outside_low) & (observed <= outside_high)
-    if not inside.any():  # between two scales of the grid
-        nearest = int(np.argmin(np.abs(errors - observed)))
-        return float(errors[nearest]), float(errors[nearest])
-    first, last = int(np.argmax(inside)), len(inside) - 1 - int(np.argmax(inside[::-1]))
-    low = errors[first] if first == 0 else _crossing(errors, outside_high - observed, first - 1)
-    high = errors[last] if last == len(scales) - 1 else _crossing(errors, outside_low - observed, last)
-    return float(low), float(high)
+    noise = np.sqrt(sample.noise_variance(np.zeros_like(sample.gap)))
+    reach = observed + 4 * float(gap_error(sample.share, noise, "sum")) + 1.5 / np.sqrt(total)
+    errors = np.concatenate([[0.0], np.linspace(0, 1, 65)[1:] ** 1.5 * reach])
+
+    def observed_given(error: float) -> Vector:
+        true_gap = np.clip(error * shapes + rest, sample.confidence - 1.0, sample.confidence)
+        drawn: Vector = gap_error(
+            sample.share, true_gap + normals[:, :-1] * np.sqrt(sample.noise_variance(true_gap)), norm
+        )
+        if norm == "max":
+            return drawn
+        # The shares of the bins are a sample too; matters where gaps differ between bins.
+        each = _contribution(true_gap, norm)
+        between = np.sqrt(np.maximum(each**2 @ sample.share - (each @ sample.share) ** 2, 0.0) / total)
+        drawn += normals[:, -1] * (between if norm != "rms" else between / max(2 * error, 1e-9))
+        return drawn
+
+    return turn_around(observed, errors, observed_given)
+
+
+def turn_around(observed: float, errors: Vector, observed_given: Callable[[float], Vector]) -> tuple[float, float]:
+    """The true errors (of a grid that begins at 0) under which what was observed lies in the middle 95 %."""
+    known: dict[int, tuple[float, float]] = {}
+    base = float(observed_given(0.0).mean())
+
+    def limits(i: int) -> tuple[float, float]:
+        if i not in known:
+            drawn = observed_given(float(errors[i]))
+            mean, sd = float(drawn.mean()), float(drawn.std())
+            # One-sided at the null, two-sided once the distribution has moved away from it.
+            tail = 0.025 * float(np.clip((mean - base) / (Z95 * sd + 1e-300), 0.0, 1.0)) if i else 0.0
+            low = -np.inf if tail == 0 else float(np.quantile(drawn, tail))
+            known[i] = (low, float(np.quantile(drawn, 1 - (0.05 - tail))))
+        return known[i]
+
+    # Both limits rise with the true error, so each end of the interval is found by halving.
+    first = _first(len(errors), lambda i: limits(i)[1] >= observed)
+    beyond = _first(len(errors), lambda i: limits(i)[0] > observed)
+    low = 0.0 if first == 0 else float(errors[-1])
+    if 0 < first < len(errors):
+        low = _crossing(errors, first, limits(first - 1)[1] - observed, limits(first)[1] - observed)
+    high = float(errors[-1])
+    if beyond < len(errors):
+        high = _crossing(errors, beyond, limits(beyond - 1)[0] - observed, limits(beyond)[0] - observed)
+    return low, max(low, high)
+
+
+def _first(count: int, holds: Callable[[int], bool]) -> int:
+    """The smallest index at which a condition that stays true holds; `count` if none."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low
 
 
 def _contribution(gap: Vector, norm: Norm) -> Vector:
@@ -186,10 +247,9 @@ def _contribution(gap: Vector, norm: Norm) -> Vector:
     return gap**2 if norm == "rms" else np.abs(gap)
 
 
-def _crossing(errors: Vector, distance: Vector, i: int) -> float:
-    """The error between grid points i and i + 1 at which `distance` changes sign."""
-    a, b = distance[i], distance[i + 1]
-    if not np.isfinite(a) or not np.isfinite(b) or a == b:
-        return float(errors[i + 1])
-    share = float(np.clip(-a / (b - a), 0.0, 1.0))
-    return float(errors[i] + share * (errors[i + 1] - errors[i]))
+def _crossing(errors: Vector, i: int, before: float, after: float) -> float:
+    """The error between grid points i - 1 and i at which a distance changes sign."""
+    if not np.isfinite(before) or not np.isfinite(after) or before == after:
+        return float(errors[i])
+    share = float(np.clip(-before / (after - before), 0.0, 1.0))
+    return float(errors[i - 1] + share * (errors[i] - errors[i - 1]))

@@ -323,7 +323,7 @@ def ece_of(table: Bins) -> float:
 
 def over_under_of(table: Bins) -> OverUnder:
     gap = table.total_gap
-    return OverUnder(float(gap[gap > 0].sum()), float(-gap[gap < 0].sum()))
+    return OverUnder(float(np.maximum(gap, 0.0).sum()), float(np.maximum(-gap, 0.0).sum()))
 
 
 def rms_of(table: Bins) -> float:

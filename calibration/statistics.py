@@ -211,6 +211,17 @@ class Statistics:
         )  # fmt: skip
         return _merge(cells, grid(self.order).bins(check_bins(count)), count)
 
+    def class_bins(self, count: int = 15) -> tuple[Sums, Sums, Sums, Sums]:
+        """Bins of every p_k at once, (C, bins): rows, sum of p, rows with y = k, sum of p^2 (cells taken as points)."""
+        start = np.searchsorted(grid(self.order).bins(check_bins(count)), np.arange(count), side="left")
+        n = self.probability.count.astype(np.float64)
+        squares = np.divide(self.probability.total**2, n, out=np.zeros_like(n), where=n > 0)
+        out = []
+        for values in (n, self.probability.total, self.positive.astype(np.float64), squares):
+            reached = np.concatenate([np.zeros((self.classes, 1)), np.cumsum(values, axis=1)], axis=1)
+            out.append(np.diff(reached[:, np.append(start, values.shape[1])], axis=1))
+        return out[0], out[1], out[2], out[3]
+
     # ---- classes ----
 
     @cached_property

@@ -81,7 +81,7 @@ def fit(
             fix = did_you_mean(name, known) if known else "it has no options"
             raise ConfigError(f'calibration method "{method}" has no option "{name}"', fix=fix)
     if method == "auto":
-        shared = {} if strength == 0.0 else {"log_prior_ratio": log_prior_ratio, "strength": strength}
+        shared: dict[str, Any] = {} if strength == 0.0 else {"log_prior_ratio": log_prior_ratio, "strength": strength}
         return auto.choose(fit, z, y, w, **options, **shared)
     if w is not None and "weights" not in accepted:
         raise ConfigError(f'method "{method}" takes no weights', fix="isotonic and beta are like it and do")

@@ -21,7 +21,8 @@ from calibrant.errors import CalibrantError, ConfigError
 
 # From simple to complex; what netcal alone offers is left out, as its two methods measured far behind.
 CANDIDATES = (
-    "temperature", "ensemble-temperature", "classwise-temperature", "vector", "beta", "structured", "dirichlet", "isotonic",
+    "temperature", "ensemble-temperature", "classwise-temperature", "vector", "beta", "structured", "dirichlet",
+    "isotonic",
 )  # fmt: skip
 
 Fit = Callable[..., Calibrator]
@@ -101,10 +102,9 @@ def _interval(values: NDArray[np.float64], weights: Weights | None) -> tuple[flo
 def _why(chosen: str, best: str, table: dict[str, dict[str, float | None]]) -> str:
     row = table[chosen]
     if chosen == best:
-        return (
-            f"{chosen} has the lowest cross-validated NLL ({row['nll']:.4f}) and every simpler method is clearly worse"
-        )
+        return f"lowest cross-validated NLL ({row['nll']:.4f}), and every simpler method is clearly worse"
     return (
-        f"{chosen} is simpler than {best}, which has the lowest cross-validated NLL ({table[best]['nll']:.4f}), and its own "
-        f"({row['nll']:.4f}) cannot be told from it: difference {row['minus_best_low']:+.4f} to {row['minus_best_high']:+.4f}"
+        f"simpler than {best}, which has the lowest cross-validated NLL ({table[best]['nll']:.4f}); its own "
+        f"({row['nll']:.4f}) cannot be told from it: difference {row['minus_best_low']:+.4f} to "
+        f"{row['minus_best_high']:+.4f}"
     )

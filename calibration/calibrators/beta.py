@@ -1,7 +1,7 @@
-"""Beta calibration, one-vs-rest: q_k = 1 / (1 + exp(-(a_k log p_k - b_k log(1 - p_k) + c_k))), a_k, b_k >= 0.
+"""Beta calibration, one-vs-rest: q_k = 1 / (1 + exp(-u_k)), u_k = a_k log p_k - b_k log(1 - p_k) + c_k, a_k, b_k >= 0.
 
-Kull, Silva Filho and Flach 2017. Fitted by Newton's method on the logistic log-loss of each class; a slope that would be
-negative is set to 0 and the rest fitted again, so every map is monotone. Calibrated logits are log max(q_k, 1e-12).
+Kull, Silva Filho and Flach 2017. Fitted by Newton's method on the logistic log-loss of each class; a slope that would
+be negative is set to 0 and the rest fitted again, so every map is monotone. Calibrated logits are log max(q_k, 1e-12).
 log(1 - p_k) is taken from the other classes' exponentials, so it stays exact where p_k rounds to 1.
 """
 

@@ -1,13 +1,13 @@
 """Methods that map each class's probability by itself: isotonic, histogram, BBQ, ENIR. One-vs-rest, then renormalised.
 
-q_k = g_k(p_k), p = softmax(z) in float64; calibrated logits = log max(q_k, 1e-12), whose softmax is q renormalised: no
+q_k = g_k(p_k), p = softmax(z) in float64; calibrated logits = log max(q_k, 1e-12), whose softmax is q renormalised. No
 probability is 0, and a row that is 0 for every class becomes uniform. Every g_k is piecewise linear ("linear": straight
 between the knots, constant outside) or piecewise constant ("constant": y_j for x_j <= p < x_(j+1)).
 
 isotonic: least squares under monotony (Zadrozny & Elkan 2002), knots as scikit-learn's. histogram: mean label in each
 of `bins` equal intervals [a, b), the middle of an empty one (Zadrozny & Elkan 2001). bbq, enir: averages of histograms
-(Naeini et al. 2015) and of near-isotonic fits (Naeini & Cooper 2016), fitted by netcal, always in float64 (on float32 it
-is unreliable), and stored as one function on the union of their knots: netcal is not needed to apply them.
+(Naeini et al. 2015) and of near-isotonic fits (Naeini & Cooper 2016), fitted by netcal, always in float64 (on float32
+it is unreliable), and stored as one function on the union of their knots: netcal is not needed to apply them.
 """
 
 from __future__ import annotations

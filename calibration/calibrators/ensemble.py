@@ -1,7 +1,7 @@
 """Ensemble temperature scaling: q = w_1 softmax(z / T) + w_2 softmax(z) + w_3 / C, weights >= 0 and summing to one.
 
-Zhang, Kailkhura and Han 2020. T is the temperature of plain scaling; the log-likelihood is concave in w, and its maximum
-is found by expectation-maximisation, with each pair of steps extrapolated. The order of the classes never changes.
+Zhang, Kailkhura and Han 2020. T is the temperature of plain scaling; the log-likelihood is concave in w, its maximum is
+found by expectation-maximisation, with each pair of steps extrapolated. The order of the classes never changes.
 Calibrated logits are log max(q, 1e-12).
 """
 
@@ -53,7 +53,9 @@ def _mixture(parts: Matrix, row: Vector) -> tuple[Vector, int]:
         return float(np.dot(row, np.log(np.maximum(w @ parts, 1e-300))))
 
     w: Vector = np.array([0.9, 0.05, 0.05])
-    for steps in range(1, 501):
+    steps = 0
+    while steps < 500:
+        steps += 1
         one = step(w)
         two = step(one)
         first, second = one - w, two - 2 * one + w

@@ -66,7 +66,8 @@ class Problem:
         width = len(t) if hessian and self.full else c
         rows = max(64, _CHUNK_NUMBERS // width)
         for start in range(0, len(self.labels), rows):
-            x, y, w = (a[start : start + rows] for a in (self.x, self.labels, self.weights))
+            part = slice(start, start + rows)
+            x, y, w = self.x[part], self.labels[part], self.weights[part]
             u = self.outputs(t, x)
             u -= u.max(axis=1, keepdims=True)
             here = np.arange(len(y))
@@ -96,9 +97,9 @@ class Problem:
             wide = np.concatenate([x, np.ones((len(x), 1))], axis=1)
             product = ((p * root)[:, :, None] * wide[:, None, :]).reshape(len(x), -1)
             second -= product.T @ product
-            for k in range(c):
-                block = slice(k * (c + 1), (k + 1) * (c + 1))
-                second[block, block] += (wide * (p[:, k] * w)[:, None]).T @ wide
+            for j in range(c):
+                block = slice(j * (c + 1), (j + 1) * (c + 1))
+                second[block, block] += (wide * (p[:, j] * w)[:, None]).T @ wide
             return
         features = np.concatenate([p * x, p], axis=1) if self.bias else p * x
         features = features * root

@@ -115,7 +115,9 @@ def _rows(problem: Problem) -> float:
 def _by_evidence(problem: Problem, group: NDArray[np.int64], prior: Vector) -> tuple[Vector, Vector, int, float]:
     centre = _identity(problem.x.shape[1])
     n, point, precision = _rows(problem), centre, prior.copy()
-    for rounds in range(1, 31):
+    rounds = 0
+    while rounds < 30:
+        rounds += 1
         penalty = precision[group] / (2 * n)
         found = minimise(problem, point, penalty, centre=centre, tolerance=1e-7)
         point = found.parameters

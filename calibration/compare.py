@@ -1,0 +1,75 @@
+"""Is one model better than another? Differences on the same rows, with paired intervals.
+
+Each metric is a mean over rows of a per-row term, exactly (accuracy, NLL, Brier) or to first order (ECE: with the sign of
+each bin's gap held, row i adds sign_b(i) (confidence_i - correct_i)). The difference of the two models' terms, row by
+row, has far less spread than each alone, since both find the same rows hard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calibrant.calibration.bins import equal_width_index
+from calibrant.calibration.inputs import Floats, Labels, check_labels, check_probs
+from calibrant.calibration.intervals import mean_interval
+from calibrant.calibration.metrics import ece_of, read_rows
+from calibrant.errors import DataError
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Second model minus first. `clear`: the 95 % interval does not hold 0."""
+
+    first: float
+    second: float
+    difference: float
+    low: float | None
+    high: float | None
+
+    @property
+    def clear(self) -> bool:
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+
+def compare(first: ArrayLike, second: ArrayLike, labels: ArrayLike, *, bins: int = 15) -> dict[str, Difference]:
+    """Accuracy, NLL, Brier and ECE of two models' probabilities (N, C) for the same rows."""
+    a, b = check_probs(first), check_probs(second)
+    if a.shape != b.shape:
+        raise DataError(f"the models' probabilities have shapes {a.shape} and {b.shape}", fix="give the same rows")
+    y = check_labels(labels, *a.shape)
+    terms = [_terms(p, y, bins) for p in (a, b)]
+    out = {}
+    for name in ("accuracy", "nll", "brier"):
+        one, two = terms[0][name], terms[1][name]
+        out[name] = _difference(float(one.mean()), float(two.mean()), two - one)
+    values = [ece_of(read_rows(p, y).bins(bins)) for p in (a, b)]
+    out["ece"] = _difference(values[0], values[1], terms[1]["ece"] - terms[0]["ece"])
+    return out
+
+
+def _terms(p: Floats, y: Labels, bins: int) -> dict[str, Vector]:
+    rows = read_rows(p, y)
+    q = p.astype(np.float64)
+    own = q[np.arange(len(y)), y]
+    with np.errstate(divide="ignore"):
+        nll = -np.log(own)
+    side = np.sign(rows.bins(bins).gap)[equal_width_index(rows.confidence, bins)]
+    return {
+        "accuracy": rows.correct.astype(np.float64),
+        "nll": nll,
+        "brier": np.einsum("ij,ij->i", q, q) - 2 * own + 1,
+        "ece": side * (rows.confidence.astype(np.float64) - rows.correct),
+    }
+
+
+def _difference(first: float, second: float, rows: Vector) -> Difference:
+    if not np.isfinite(rows).all() or len(rows) < 2:
+        return Difference(first, second, second - first, None, None)
+    difference = second - first
+    low, high = mean_interval(difference, float(rows.var(ddof=1)), len(rows))
+    return Difference(first, second, difference, low, high)
