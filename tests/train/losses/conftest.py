@@ -10,13 +10,17 @@ import pytest
 import torch
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "losses"
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "golden" / "losses"  # has the large files too
 
 
 class Golden:
     """One .npz of arrays and its `meta`."""
 
     def __init__(self, name: str) -> None:
-        self.arrays = np.load(GOLDEN / f"{name}.npz")
+        path = GOLDEN / f"{name}.npz"
+        if not path.is_file() and not (path := SHARED / f"{name}.npz").is_file():
+            pytest.skip(f"{name}.npz is not carried in the repository")
+        self.arrays = np.load(path)
         self.meta: dict[str, Any] = json.loads(str(self.arrays["meta"]))
 
     def __getitem__(self, key: str) -> Any:

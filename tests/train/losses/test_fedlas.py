@@ -11,7 +11,7 @@ import torch
 from calibrant.errors import ConfigError
 from calibrant.train.losses import FeDLaSLS, FeDLaSMbLS, create_loss
 
-RUNS = [f"{kind}_{size}" for kind in ("ls", "mbls") for size in ("C5_B8", "C10_B64")]
+RUNS = [f"{kind}_{size}" for kind in ("ls", "mbls") for size in ("C5_B8", "C10_B64", "C200_B8")]
 
 
 def start(g: Any, name: str, **options: Any) -> FeDLaSLS | FeDLaSMbLS:

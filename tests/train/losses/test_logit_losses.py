@@ -23,6 +23,8 @@ def logits(*p: float) -> torch.Tensor:
         ("focal", {"gamma": 2}, (0.25, 0.75), 0.75**2 * math.log(4)),
         ("flsd53", {}, (0.1, 0.9), 0.9**5 * math.log(10)),
         ("flsd53", {}, (0.3, 0.7), 0.7**3 * -math.log(0.3)),
+        ("flsd53", {}, (0.45, 0.55), 0.55**3 * -math.log(0.45)),
+        ("flsd53", {"gamma": 1.0}, (0.45, 0.55), 0.55**3 * -math.log(0.45)),
         ("flsd53", {"gamma": 1.0}, (0.6, 0.4), 0.4 * -math.log(0.6)),
         ("dual-focal", {"gamma": 2}, (0.5, 0.3, 0.2), 0.8**2 * math.log(2)),
         ("dual-focal", {"gamma": 2}, (0.2, 0.3, 0.5), 0.8**2 * math.log(5)),
@@ -65,7 +67,7 @@ def test_acls_depends_on_a_shift_unless_told_otherwise() -> None:
 
 @pytest.mark.parametrize("gamma", [0.3, 1.0, 3.0])
 def test_focal_gradient_is_finite_at_certainty(gamma: float) -> None:
-    z = torch.tensor([[60.0, 0.0], [0.0, 60.0]], requires_grad=True)
+    z = torch.tensor([[200.0, 0.0], [0.0, 200.0]], requires_grad=True)
     Focal(2, gamma=gamma)(z, torch.tensor([0, 0])).backward()
     assert z.grad is not None
     assert torch.isfinite(z.grad).all()
