@@ -156,6 +156,7 @@ async def run(url: str, request: bytes, load: Load) -> Outcome:
     finally:
         for caller in meter.callers:
             caller.close()
+        await asyncio.sleep(0.01)  # the loop closes the sockets in its next rounds
 
 
 class _Meter:

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from calibrant.errors import DataError
+from calibrant.serve.bench import bench_serve
+from calibrant.serve.loadgen import Load, run
+
+
+class Stalling:
+    """A server that answers at once, but once stands still for half a second."""
+
+    def __init__(self) -> None:
+        self.stalled = False
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                if not self.stalled and asyncio.get_running_loop().time() > self.at:
+                    self.stalled = True
+                    self.until = asyncio.get_running_loop().time() + 0.5
+                wait = getattr(self, "until", 0) - asyncio.get_running_loop().time()
+                if wait > 0:
+                    await asyncio.sleep(wait)
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+def test_the_open_loop_charges_a_stall_to_every_request_that_was_due() -> None:
+    """100 a second for 2 s with a stall of 0.5 s: about 50 requests wait, a quarter of all, evenly up to 0.5 s."""
+
+    async def main() -> np.ndarray:
+        server = Stalling()
+        server.at = asyncio.get_running_loop().time() + 0.5
+        listener = await asyncio.start_server(server, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        load = Load(clients=2, seconds=2.0, rate=100.0, warm_seconds=0.2)
+        outcome = await run(f"http://127.0.0.1:{port}", b"GET / HTTP/1.1\r\n\r\n", load)
+        listener.close()
+        await asyncio.sleep(0.05)
+        assert outcome.failed == outcome.unanswered == 0
+        assert abs(outcome.ok - 200) <= 2
+        return outcome.latencies
+
+    latencies = asyncio.run(main())
+    assert 25 < (latencies > 0.1).sum() < 80
+    assert latencies.max() > 0.4
+
+
+def test_the_tool_reports_what_the_server_gave(model_file: Path) -> None:
+    result = CliRunner().invoke(bench_serve, [str(model_file), "--clients", "4", "--seconds", "0.5", "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.output)
+    assert report["ok"] > 20
+    assert report["failed"] == 0
+    assert report["p50_ms"] <= report["p99_ms"]
+    assert 0 < report["share_of_raw"] < 1
+
+
+def test_json_tensors_and_open_loop_on_a_running_server(url: str) -> None:
+    arguments = [url, "--clients", "2", "--seconds", "0.5", "--rate", "40", "--json-tensors"]
+    result = CliRunner().invoke(bench_serve, arguments)
+    assert result.exit_code == 0, result.output
+    assert "40 requests/s" in result.output
+
+
+def test_no_server_is_said(tmp_path: Path) -> None:
+    result = CliRunner().invoke(bench_serve, ["http://127.0.0.1:9"])
+    assert isinstance(result.exception, DataError)
+    assert "no server answers" in str(result.exception)
+    with pytest.raises(DataError, match="no server answers"):
+        asyncio.run(run("http://127.0.0.1:9", b"", Load(clients=1)))
