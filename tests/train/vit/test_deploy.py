@@ -54,7 +54,7 @@ def randomise(model: nn.Module) -> None:
     """Weights of a trained network's size, so that no term of the graph is too small to be seen."""
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
-        for _name, p in model.named_parameters():
+        for p in model.parameters():
             scale = 0.05 if p.dim() < 2 else 1.5 / p[0].numel() ** 0.5
             p.add_(torch.randn(p.shape, generator=generator) * scale)
         for name, b in model.named_buffers():
