@@ -3,10 +3,10 @@
     OMP_NUM_THREADS=1 python bench/train_step_cost.py [--models resnet50,convnext_tiny] [--size 112] [--batch 16]
                                                       [--json PATH]
 
-Forward through FeatureModel, loss, backward, SGD with momentum. Losses take turns on one network; the best of the rounds
-counts, in CPU time of one thread. On a machine with neighbours whole steps differ by more than a loss costs, so a second
-column sets what the loss itself adds (timed alone, on logits and features of that step) against the step: 1 + (loss -
-CE) / step. Images smaller than 224 px make the network cheaper and the test stricter.
+Forward through FeatureModel, loss, backward, SGD with momentum. Losses take turns on one network; the best round
+counts, in CPU time of one thread. With neighbours on the machine whole steps differ by more than a loss costs, so a
+second column sets what the loss itself adds (timed alone, on logits and features of that step) against the step:
+1 + (loss - CE) / step. Images smaller than 224 px make the network cheaper and the test stricter.
 """
 
 from __future__ import annotations

@@ -14,22 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibrant.atomic import replacing
 from calibrant.errors import FormatError
-from calibrant.train.run import FORMAT_VERSION, read_header
+from calibrant.train.run import FORMAT_VERSION, read_header, write_tensors
 
 _TENSOR, _PAIRS = "__tensor__", "__pairs__"
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     """Write nested dicts and lists of tensors, numbers, strings and None."""
-    from safetensors.torch import save_file
-
     tensors: dict[str, Tensor] = {}
     structure = _flatten(state, "state", tensors)
     text = json.dumps({"kind": "checkpoint", "format_version": FORMAT_VERSION, "structure": structure}, allow_nan=False)
-    with replacing(path) as temporary:
-        save_file(tensors, temporary, metadata={"calibrant": text})
+    write_tensors(path, tensors, text)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

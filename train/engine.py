@@ -78,9 +78,9 @@ def fit(
         with processes(config.engine.device) as ranks:
             return _fit(config, ranks, splits, resume=resume, overwrite=overwrite, on_epoch=on_epoch)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise DataError(
-                "the disk is full; what was written before is complete",
+                f"cannot be written to: {error.strerror}; what was written before is complete",
                 where=config.out, fix="free some space and pass --resume",
             ) from None  # fmt: skip
         raise
@@ -129,7 +129,7 @@ def _fit(
     going_on = resume and checkpoint.is_file()
     config = replace(config, optimizer=replace(config.optimizer, lr=default_lr(config)))
     if resume and not going_on:
-        raise ConfigError("has no checkpoint to go on from", where=run, fix="start without --resume")
+        raise ConfigError("has no checkpoint to go on from", where=run, fix="start it anew, with --overwrite")
     if going_on:
         _refuse_changes(config, run)
     splits = read_data(config.data) if splits is None else splits

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -75,12 +77,25 @@ class TrainedModel:
 
 def save_model(path: Path, network: FeatureModel, block: Mapping[str, Any]) -> None:
     """Write the weights with the JSON block in the header. Tensors that share memory are stored once each."""
-    from safetensors.torch import save_file
-
     tensors = {name: t.detach().cpu().contiguous().clone() for name, t in network.network.state_dict().items()}
     text = json.dumps({"kind": "run-model", "format_version": FORMAT_VERSION, **block}, allow_nan=False)
+    write_tensors(path, tensors, text)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], text: str) -> None:
+    """One .safetensors file with our JSON in its header, whole or not at all."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
     with replacing(path) as temporary:
-        save_file(tensors, temporary, metadata={"calibrant": text})
+        try:
+            save_file(dict(tensors), temporary, metadata={"calibrant": text})
+        except SafetensorError as error:  # the library hides what the system said, a full disk for one
+            code = re.search(r"os error (\d+)|code: (\d+)", str(error))
+            if code is None:
+                raise
+            number = int(code[1] or code[2])
+            raise OSError(number, os.strerror(number), str(path)) from None
 
 
 def load_run(path: str | Path) -> TrainedModel:

@@ -378,3 +378,24 @@ def test_layer_decay_and_the_loss_s_own_group_reach_the_optimizer(small: Small) 
     assert "pos_embed" in names
     assert "blocks.0.attn.qkv.bias" in names
     assert "blocks.0.attn.qkv.weight" not in names
+
+
+def test_a_full_disk_is_told_in_one_line_and_nothing_is_half_written(small: Small) -> None:
+    import resource
+
+    config = small("schedule.epochs=1")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # a checkpoint is larger
+    try:
+        with pytest.raises(DataError, match="cannot be written to: File too large.*complete"):
+            fit(config)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert {p.name for p in config.out.iterdir()} <= {"config.json", "metrics.jsonl"}
+    fit(config, overwrite=True)
+
+
+def test_a_label_beyond_the_classes_is_named(small: Small) -> None:
+    images = ImageSet(("a", "b", "c"), np.array([0, 1, 2]), pixels=np.zeros((3, 32, 32, 3), np.uint8))
+    with pytest.raises(DataError, match="label 2.*2 classes"):
+        fit(small(), splits=Splits(("x", "y"), images, images))
