@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from calibrant.cli import DefaultCommandGroup
-from calibrant.errors import ConfigError, did_you_mean
+from calibrant.errors import CheckFailed, ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from calibrant.calibration.calibrators.base import Calibrator
+
+_PATH = click.Path(path_type=Path)
+_FIGURES = (".png", ".svg", ".pdf")
 
 
 @click.group(cls=DefaultCommandGroup, default_command="fit")
@@ -18,86 +24,126 @@ def calibrate() -> None:
 
 
 @calibrate.command("fit")
-@click.argument("predictions", type=click.Path(path_type=Path))
+@click.argument("predictions", type=_PATH)
 @click.option("--method", default="temperature", show_default=True, help="How to calibrate; `auto` compares and picks.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("calibrator.json"), show_default=True)
+@click.option("--out", type=_PATH, default=Path("calibrator.json"), show_default=True, help="Where to write it.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the method, e.g. bins=20.")
+@click.option(
+    "--target-prior", metavar="uniform|FILE", help="Weight the rows to this class prior (JSON file of shares)."
+)
+@click.option(
+    "--adjust",
+    type=float,
+    metavar="STRENGTH",
+    help="The rows follow the target prior: fit inside the prior adjustment of this strength.",
+)
+@click.option("--conformal", "alphas", type=float, multiple=True, metavar="ALPHA", help="Also fit prediction sets.")
+@click.option("--set", "kind", default="lac", show_default=True, help="Kind of prediction set: lac, aps or raps.")
+@click.option("--class-conditional", is_flag=True, help="Prediction sets with the coverage for each class.")
+@click.option("--abstain-risk", type=float, metavar="RATE", help="Also find where answers err at most this often.")
+@click.option("--abstain-coverage", type=float, metavar="SHARE", help="Also find where this share is answered.")
 @click.option("--bins", default=15, show_default=True, help="Bins of the metrics that are reported.")
 @click.option("--json", "as_json", is_flag=True, help="Print the calibrator as JSON.")
-def fit_command(predictions: Path, method: str, out: Path, bins: int, as_json: bool) -> None:
+def fit_command(
+    predictions: Path, method: str, out: Path, options: tuple[str, ...], target_prior: str | None, adjust: float | None,
+    alphas: tuple[float, ...], kind: str, class_conditional: bool, abstain_risk: float | None,
+    abstain_coverage: float | None, bins: int, as_json: bool,
+) -> None:  # fmt: skip
     """Fit a calibrator on the labelled rows of PREDICTIONS and write it as JSON.
 
     \b
-    Example: calibrant calibrate runs/first/predictions/val.parquet --method temperature --out calibrator.json
+    Methods: temperature vector matrix dirichlet structured classwise-temperature
+             isotonic histogram beta bbq enir ensemble-temperature auto
+    Example: calibrant calibrate runs/first/predictions/val.parquet --method auto --conformal 0.1
     """
-    from calibrant.calibration.fitting import fit_file
-    from calibrant.calibration.report.tables import interval, number
+    from calibrant.calibration.fitting import Decisions, fit_file
 
-    calibrator = fit_file(predictions, method, bins=bins)
+    if abstain_risk is not None and abstain_coverage is not None:
+        raise ConfigError("--abstain-risk and --abstain-coverage were both given", fix="pass one of them")
+    if (kind != "lac" or class_conditional) and not alphas:
+        raise ConfigError("--set and --class-conditional need --conformal", fix="for example --conformal 0.1")
+    decisions = None
+    if alphas or abstain_risk is not None or abstain_coverage is not None:
+        decisions = Decisions(alphas, kind, class_conditional, abstain_risk, abstain_coverage)
+    calibrator = fit_file(
+        predictions, method, bins=bins, target_prior=target_prior, adjust=adjust, decisions=decisions,
+        options=_options(options),
+    )  # fmt: skip
     calibrator.save(out)
-    if as_json:
-        click.echo(calibrator.to_json(), nl=False)
-        return
-    from calibrant.calibration.intervals import Measured
+    click.echo(calibrator.to_json() if as_json else f"{_account(calibrator)}\nWrote {out}", nl=not as_json)
+
+
+@calibrate.command("cross-check")
+@click.argument("predictions", type=_PATH)
+@click.option("--bins", default=15, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def cross_check_command(predictions: Path, bins: int, as_json: bool) -> None:
+    """Recompute through netcal (and torchmetrics) and explain each difference; exit code 1 if one has no known reason.
+
+    \b
+    Example: calibrant calibrate cross-check runs/first/predictions/val.parquet
+    """
+    from calibrant.calibration.cross_check import cross_check
+    from calibrant.errors import DataError
+    from calibrant.predictions import read_predictions
     from calibrant.progress import table
 
-    rows = []
-    for key, name, kind in (
-        ("accuracy", "accuracy", "percent"), ("nll", "NLL", "number"), ("brier", "Brier score", "number"),
-        ("ece", "ECE", "percent"), ("adaptive_ece", "adaptive ECE", "percent"),
-    ):  # fmt: skip
-        line = [name]
-        for when in ("before", "after"):
-            m = Measured(**calibrator.metrics[when][key])
-            line += [number(m.value, kind), interval(m, kind)]
-        rows.append([*line, number(m.null, kind)])
-    click.echo(describe(calibrator))
-    click.echo(table(("", "before", "95 % interval", "after", "95 % interval", "if calibrated"), rows))
-    click.echo(f"Wrote {out}")
-
-
-def describe(calibrator: Any) -> str:
-    rows = calibrator.fitted_on["rows"]
-    if calibrator.method == "temperature":
-        error = calibrator.fit.get("standard_error")
-        spread = f" +- {1.96 * error:.3f}" if error is not None else ""
-        note = f"\nNote: {calibrator.fit['note']}" if calibrator.fit.get("note") else ""
-        return f"T = {calibrator.parameters['temperature']:.4f}{spread} from {rows:,} rows.{note}"
-    return f"{calibrator.method} fitted on {rows:,} rows."
+    data = read_predictions(predictions).labelled()
+    if len(data) == 0:
+        raise DataError("no row has a label", where=predictions)
+    found = cross_check(data.logits, data.labels, bins=bins)
+    if as_json:
+        click.echo(json.dumps([c.to_dict() for c in found], indent=2))
+    else:
+        rows = [
+            (c.what, c.library, "same" if c.agrees else c.reason, f"{c.ours:.7f}",
+             "fails" if c.theirs is None else f"{c.theirs:.7f}", "" if c.difference is None else f"{c.difference:+.1e}")
+            for c in found
+        ]  # fmt: skip
+        click.echo(table(("what", "library", "why", "ours", "theirs", "difference"), rows, left=3))
+    open_ones = [c.what for c in found if not c.agrees and not c.expected]
+    if open_ones:
+        raise CheckFailed(f"differs without a known reason: {', '.join(open_ones)}", where=predictions)
 
 
 @click.command()
-@click.argument("predictions", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("predictions", nargs=-1, required=True, type=_PATH)
 @click.option(
     "--calibrator",
     "calibrators",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=_PATH,
     help="Evaluate through it as well; may be given several times.",
 )
 @click.option("--bins", default=15, show_default=True, help="Equal-width bins.")
-@click.option("--target-prior", default=None, help="`uniform`, or a JSON file with one share for each class.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--report", type=click.Path(path_type=Path), help="Write a self-contained HTML page.")
-@click.option("--figure", type=click.Path(path_type=Path), help="Write the reliability diagram (.png, .svg, .pdf).")
+@click.option(
+    "--target-prior", metavar="uniform|FILE", help="Weight the rows to this class prior (JSON file of shares)."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+@click.option("--json-out", type=_PATH, help="Write the JSON to a file.")
+@click.option("--report", type=_PATH, help="Write a self-contained HTML page.")
+@click.option("--figure", type=_PATH, help="Write the reliability diagram (.png, .svg, .pdf).")
 def evaluate(
     predictions: tuple[Path, ...], calibrators: tuple[Path, ...], bins: int, target_prior: str | None, as_json: bool,
-    report: Path | None, figure: Path | None,
+    json_out: Path | None, report: Path | None, figure: Path | None,
 ) -> None:  # fmt: skip
     """Measure accuracy and calibration of PREDICTIONS, with intervals and what noise alone would show.
+
+    Several files, and each file with and without its calibrators, stand side by side.
 
     \b
     Example: calibrant evaluate test.parquet --calibrator calibrator.json --report report.html
     """
+    from calibrant.atomic import write_json, write_text
     from calibrant.calibration.fitting import evaluate_files
     from calibrant.calibration.report.tables import text_table
 
-    if figure is not None and figure.suffix.lower() not in (".png", ".svg", ".pdf"):
+    if figure is not None and figure.suffix.lower() not in _FIGURES:
         raise ConfigError(
-            f'cannot draw a "{figure.suffix}" figure',
-            where="--figure",
-            fix=did_you_mean(figure.suffix, [".png", ".svg", ".pdf"]),
+            f'cannot draw a "{figure.suffix}" figure', where="--figure", fix=did_you_mean(figure.suffix, _FIGURES)
         )
     models = evaluate_files(predictions, calibrators, bins=bins, target_prior=target_prior)
+    block = {"models": [{"name": m.name, **m.evaluation.to_dict()} for m in models]}
     if figure is not None:
         from calibrant.calibration.report.figures import reliability_figure, save
 
@@ -105,16 +151,94 @@ def evaluate(
     if report is not None:
         from datetime import datetime
 
-        from calibrant.atomic import write_text
         from calibrant.calibration.report.html import html_report
 
         title = "Calibration of " + ", ".join(dict.fromkeys(p.name for p in predictions))
         made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
         write_text(report, html_report(models, title=title, bins=bins, made=made))
+    if json_out is not None:
+        write_json(json_out, block)
     if as_json:
-        click.echo(json.dumps({"models": [{"name": m.name, **m.evaluation.to_dict()} for m in models]}, indent=2))
+        click.echo(json.dumps(block, indent=2))
         return
     click.echo(text_table(models))
-    for kind, path in (("figure", figure), ("report", report)):
+    for kind, path in (("figure", figure), ("report", report), ("JSON", json_out)):
         if path is not None:
             click.echo(f"Wrote {kind} {path}")
+
+
+def _options(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """NAME=VALUE, the value read as JSON where it is JSON (numbers, lists), else as text."""
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise ConfigError(f'"{pair}" is not NAME=VALUE', where="--option")
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError:
+            value = text
+        out[name.replace("-", "_")] = value
+    return out
+
+
+def _account(calibrator: Calibrator) -> str:
+    """What was fitted and what it brought."""
+    from calibrant.calibration.intervals import Measured
+    from calibrant.calibration.report.tables import interval, number
+    from calibrant.progress import table
+
+    lines = []
+    for key, name, kind in (
+        ("accuracy", "accuracy", "percent"), ("nll", "NLL", "number"), ("brier", "Brier score", "number"),
+        ("ece", "ECE", "percent"), ("adaptive_ece", "adaptive ECE", "percent"),
+        ("classwise_ece", "class-wise ECE", "percent"),
+    ):  # fmt: skip
+        before, after = (Measured(**calibrator.metrics[when][key]) for when in ("before", "after"))
+        lines.append([
+            name, number(before.value, kind), interval(before, kind), number(after.value, kind), interval(after, kind),
+            number(after.null, kind),
+        ])  # fmt: skip
+    parts = [
+        _describe(calibrator),
+        table(("", "before", "95 % interval", "after", "95 % interval", "if calibrated"), lines),
+        "After: cross-fitted, each row judged by a map fitted on other rows.",
+    ]
+    for alpha, block in (calibrator.conformal or {}).items():
+        parts.append(
+            f"Prediction sets ({block['kind']}) for {100 * (1 - float(alpha)):g} %: threshold {block['threshold']}"
+        )
+    if calibrator.abstain:
+        a = calibrator.abstain
+        parts.append(
+            f"Answer from confidence {a['threshold']:.4f}: {100 * a['coverage']:.1f} % of rows, error rate "
+            f"{100 * a['risk']:.2f} % (at most {100 * a['risk_high']:.2f} %)"
+        )
+    return "\n".join(parts)
+
+
+def _describe(calibrator: Calibrator) -> str:
+    rows = calibrator.fitted_on["rows"]
+    text = f"{calibrator.method} fitted on {rows:,} rows."
+    if calibrator.method == "temperature":
+        error = calibrator.fit.get("standard_error")
+        spread = f" +- {1.96 * error:.3f}" if error is not None else ""
+        text = f"T = {calibrator.parameters['temperature']:.4f}{spread} from {rows:,} rows."
+    auto = calibrator.fit.get("auto")
+    if auto:
+        from calibrant.progress import table
+
+        lines = [
+            (
+                name,
+                f"{m['nll']:.4f}",
+                f"{m['minus_best']:+.4f}",
+                f"{m['minus_best_low']:+.4f} .. {m['minus_best_high']:+.4f}",
+            )
+            for name, m in auto["methods"].items()
+        ]
+        text = f"Chosen: {auto['chosen']}; {auto['why']}.\n" + table(
+            ("method", "NLL (cross-validated)", "minus best", "95 % interval"), lines
+        )
+    note = calibrator.fit.get("note")
+    return f"{text}\nNote: {note}" if note else text

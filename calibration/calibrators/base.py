@@ -52,6 +52,8 @@ class Calibrator:
     fit: Mapping[str, Any] = field(default_factory=dict)
     fitted_on: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    conformal: Mapping[str, Any] | None = None
+    abstain: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.method not in FORMS:
@@ -98,6 +100,8 @@ class Calibrator:
             "kind": "calibrator", "format_version": FORMAT_VERSION, "method": self.method, "classes": self.classes,
             "parameters": dict(self.parameters), "fit": dict(self.fit), "fitted_on": dict(self.fitted_on),
             "metrics": dict(self.metrics),
+            "conformal": None if self.conformal is None else dict(self.conformal),
+            "abstain": None if self.abstain is None else dict(self.abstain),
         }  # fmt: skip
 
     def to_json(self) -> str:
@@ -129,6 +133,8 @@ class Calibrator:
             return cls(
                 str(block["method"]), int(block["classes"]), dict(block["parameters"]), dict(block.get("fit", {})),
                 dict(block.get("fitted_on", {})), dict(block.get("metrics", {})),
+                block.get("conformal"),
+                block.get("abstain"),
             )  # fmt: skip
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"damaged calibrator ({error!r})", where=where) from None

@@ -43,14 +43,14 @@ class Model:
 
 def reliability_figure(models: Sequence[Model], *, bins: int = 15) -> Figure:
     """Reliability diagrams side by side, each above the histogram of its confidences."""
-    with _style():
+    with style():
         return _reliability_figure(models, bins)
 
 
 def _reliability_figure(models: Sequence[Model], bins: int) -> Figure:
     columns = len(models)
     width = 4.6 * columns + 0.7
-    figure = _figure(width, 6.1)
+    figure = new_figure(width, 6.1)
     grid = figure.add_gridspec(2, columns, height_ratios=[3.4, 1], hspace=0.09, wspace=0.24, left=0.85 / width,
                                right=1 - 0.25 / width, top=0.865, bottom=0.09)  # fmt: skip
     for j, model in enumerate(models):
@@ -58,7 +58,7 @@ def _reliability_figure(models: Sequence[Model], bins: int) -> Figure:
         upper, lower = figure.add_subplot(grid[0, j]), figure.add_subplot(grid[1, j])
         draw_reliability(upper, diagram)
         draw_histogram(lower, diagram, model.evaluation)
-        upper.set_title(_short(model.name), loc="left", fontsize=12, pad=26)
+        upper.set_title(shortened(model.name), loc="left", fontsize=12, pad=26)
         upper.text(0, 1.025, _summary(model.evaluation), transform=upper.transAxes, fontsize=9.5, color="#555555")
         if j == 0:
             upper.set_ylabel("how often it is right (accuracy)")
@@ -105,7 +105,9 @@ def _legend(axes: Axes) -> None:
         Patch(facecolor=GREY, alpha=0.22, linewidth=0),
     ]
     labels = ["over-confident", "under-confident", "hollow: within noise", "95 % of calibrated models"]
-    axes.legend(handles, labels, loc="upper left", frameon=False, fontsize=8.5, handletextpad=0.4, borderaxespad=0.2)
+    legend = axes.legend(handles, labels, loc="upper left", fontsize=8.5, handletextpad=0.4, borderaxespad=0.3)
+    legend.get_frame().set(facecolor="white", edgecolor="none", alpha=0.85)
+    legend.set_zorder(6)
 
 
 def draw_histogram(axes: Axes, diagram: ReliabilityDiagram, evaluation: Evaluation) -> None:
@@ -145,17 +147,17 @@ def _unit_axes(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def _short(name: str, most: int = 38) -> str:
+def shortened(name: str, most: int = 38) -> str:
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure as NewFigure
 
     return NewFigure(figsize=(width, height), facecolor="white")
 
 
-def _style() -> Any:
+def style() -> Any:
     import matplotlib as mpl
 
     style: Any = _STYLE
@@ -168,7 +170,7 @@ def render(figure: Figure, kind: str = "png", *, dpi: int = 160) -> bytes:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     stream = io.BytesIO()
-    with _style():
+    with style():
         if kind == "png":
             FigureCanvasAgg(figure)
             figure.savefig(stream, format="png", dpi=dpi, metadata={"Software": None})

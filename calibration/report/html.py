@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from calibrant._version import __version__
-from calibrant.calibration.report import figures
+from calibrant.calibration.report import charts, figures
 from calibrant.calibration.report.figures import Model
 from calibrant.calibration.report.tables import COLUMNS, interval, number
 
@@ -34,6 +34,7 @@ footer { margin-top: 3rem; color: #555; font-size: 13px; }
 
 def html_report(models: Sequence[Model], *, title: str, bins: int, made: str) -> str:
     """The page as text; `made` is its date line."""
+    by_class = charts.class_figure(models)
     pictures = figures.reliability_figure(models, bins=bins)
     parts = [
         f"<h1>{escape(title)}</h1>",
@@ -49,6 +50,9 @@ def html_report(models: Sequence[Model], *, title: str, bins: int, made: str) ->
         '<p class="quiet">In small type: 95 % interval of the true value. "If calibrated": what a perfectly calibrated '
         "model with these confidences and this many rows shows on average. The interval of a calibration error can lie "
         "below the measured value, because noise alone makes the measured value positive.</p>",
+        "<h2>Answering only when sure</h2>",
+        _picture(charts.risk_coverage_figure(models), "Error rate against the share of rows answered"),
+        *([] if by_class is None else ["<h2>Classes</h2>", _picture(by_class, "Confidence minus accuracy by class")]),
         *_classes(models),
     ]
     return (
