@@ -101,7 +101,7 @@ class Session:
             feeds[name] = np.full(shape, value, NUMPY[spec.datatype])
         return feeds
 
-    def warm_up(self, *, max_rows: int = 64, budget: float = 0.8, overhead: float = 6e-5) -> int:
+    def warm_up(self, *, max_rows: int = 64, budget: float = 0.8, overhead: float = 2e-5) -> int:
         """Measures runs of 1, 2, 4, ... rows and sets `cap`, the batch size with the most rows a second.
 
         Each run also costs the server `overhead` seconds of hand-over between threads, so that a cap is chosen for
@@ -114,7 +114,7 @@ class Session:
             feeds = self.blank(rows) if rows <= max(1, max_rows) else None
             if feeds is None:
                 break
-            seconds = self._best_time(feeds, deadline=start + budget)
+            seconds = self._best_time(self.blank(1) or feeds, rows, deadline=start + budget)
             points.append(BatchPoint(rows, seconds))
             rates = [p.rows / (p.seconds + overhead) for p in points]
             spent = time.perf_counter() - start
@@ -131,13 +131,15 @@ class Session:
         )  # fmt: skip
         return self.cap
 
-    def _best_time(self, feeds: Arrays, *, deadline: float) -> float:
+    def _best_time(self, one: Arrays, rows: int, *, deadline: float) -> float:
+        """Of putting the rows together, as the batcher has to, and running them."""
         best = float("inf")
+        many = {name: [array] * rows for name, array in one.items()}
         try:
-            self.run(feeds)
+            self.run(self.blank(rows) or one)
             for _ in range(5):
                 start = time.perf_counter()
-                self.run(feeds)
+                self.run(one if rows == 1 or not self.batched else {n: np.concatenate(a) for n, a in many.items()})
                 best = min(best, time.perf_counter() - start)
                 if time.perf_counter() > deadline:
                     break
