@@ -29,6 +29,7 @@ MAX_DEPTH = 6
 MAX_FILES = 50_000
 MAX_JSON_BYTES = 32 << 20
 _KEPT = 512
+FEEDBACK_SUFFIX = ".feedback.jsonl"
 _RUN_FILES = ("config.json", "metrics.jsonl")
 _SUFFIXES = (".parquet", ".json", ".jsonl", ".onnx")
 _TEMPORARY = re.compile(r"^\.|\.tmp\.")
@@ -95,6 +96,14 @@ class Model:
 
 
 @dataclass(frozen=True)
+class FeedbackRef:
+    """A folder with segments of a feedback log."""
+
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True)
 class Shelf:
     """Everything below the folder, in order of name."""
 
@@ -102,6 +111,7 @@ class Shelf:
     runs: tuple[Run, ...]
     models: tuple[Model, ...]
     calibrators: tuple[CalibratorRef, ...]
+    feedback: tuple[FeedbackRef, ...]
     troubles: tuple[Trouble, ...]
 
     def run(self, name: str) -> Run | None:
@@ -177,9 +187,11 @@ def scan(root: Path) -> Shelf:
         for p in files if p.suffix == ".json" and p.name not in _RUN_FILES
         for c in [reader.read(p, _read_calibrator)] if c is not None
     ]  # fmt: skip
+    logs = sorted({p.parent for p in files if p.name.endswith(FEEDBACK_SUFFIX)})
+    feedback = tuple(FeedbackRef(_name(root, folder), folder) for folder in logs)
     return Shelf(
         root, tuple(sorted(runs, key=lambda r: r.name)), tuple(sorted(models, key=lambda m: m.name)),
-        tuple(sorted(calibrators, key=lambda c: c.name)), tuple(sorted(troubles, key=lambda t: t.where)),
+        tuple(sorted(calibrators, key=lambda c: c.name)), feedback, tuple(sorted(troubles, key=lambda t: t.where)),
     )  # fmt: skip
 
 
@@ -294,7 +306,7 @@ def _read_predictions(path: Path) -> tuple[int, Source]:
 
 
 def _read_card(path: Path) -> ModelCard:
-    return _card(stamp(path))
+    return card_of(stamp(path))
 
 
 def _read_config(path: Path) -> Mapping[str, Any]:
@@ -315,7 +327,7 @@ def _predictions(files: tuple[Stamp, ...]) -> tuple[int, Source]:
 
 
 @lru_cache(_KEPT)
-def _card(file: Stamp) -> ModelCard:
+def card_of(file: Stamp) -> ModelCard:
     return OnnxFile.open(file.path).card()
 
 

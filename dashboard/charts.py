@@ -190,3 +190,82 @@ def _right(field: str) -> alt.Y:
 
 def _share_axis(**more: Any) -> alt.Axis:
     return alt.Axis(format=".0%", values=[0, 0.2, 0.4, 0.6, 0.8, 1], **more)
+
+
+def paired_bars(table: pd.DataFrame, *, colours: Palette) -> alt.LayerChart:
+    """Two bars a class, for two answers. Columns: class, answer, probability."""
+    names = list(dict.fromkeys(table["class"]))
+    answers = list(dict.fromkeys(table["answer"]))
+    base = alt.Chart(table).encode(
+        y=alt.Y("class:N", sort=names, title=None, axis=alt.Axis(labelLimit=130, minExtent=60)),
+        yOffset=alt.YOffset("answer:N", sort=answers),
+        x=alt.X("probability:Q", title="Probability", scale=alt.Scale(domain=[0, 1]), axis=_share_axis()),
+        color=alt.Color("answer:N", sort=answers, legend=alt.Legend(title=None),
+                        scale=alt.Scale(domain=answers, range=[colours.neutral, colours.under])),
+        tooltip=[alt.Tooltip("class:N", title="Class"), alt.Tooltip("answer:N", title="Answer"),
+                 alt.Tooltip("probability:Q", title="Probability", format=".2%")],
+    )  # fmt: skip
+    return alt.layer(base.mark_bar()).properties(height=60 + 30 * len(names))
+
+
+def columns(table: pd.DataFrame, *, x: str, x2: str, y: str, colours: Palette, title: str) -> alt.LayerChart:
+    """Counts over time, a column from `x` to `x2`."""
+    bars = alt.Chart(table).mark_rect(color=colours.under, stroke=colours.background, strokeWidth=0.5).encode(
+        alt.X(f"{x}:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=6)), alt.X2(x2),
+        alt.Y(f"{y}:Q", title=None, axis=alt.Axis(tickCount=4, format="~s", minExtent=Y_ROOM)), y2=alt.datum(0),
+        tooltip=[alt.Tooltip(f"{x}:T", title="From", format="%Y-%m-%d %H:%M:%S"),
+                 alt.Tooltip(f"{y}:Q", title="Rows", format=",")],
+    )  # fmt: skip
+    return alt.layer(bars).properties(height=240, title=title)
+
+
+def steps(table: pd.DataFrame, *, colours: Palette, title: str) -> alt.LayerChart:
+    """Histograms of several kinds of rows over each other. Columns: low, high, share, rows."""
+    kinds = list(dict.fromkeys(table["rows"]))
+    scale = alt.Scale(domain=kinds, range=[colours.under, colours.over][: len(kinds)])
+    x = alt.X("low:Q", title="Confidence", scale=alt.Scale(domain=[0, 1]), axis=_share_axis())
+    y = alt.Y("share:Q", title="Share of rows", axis=alt.Axis(format=".0%", tickCount=4, minExtent=Y_ROOM))
+    tooltip = [
+        alt.Tooltip("rows:N", title="Rows"), alt.Tooltip("low:Q", title="From", format=".0%"),
+        alt.Tooltip("high:Q", title="To", format=".0%"), alt.Tooltip("share:Q", title="Share", format=".2%"),
+    ]  # fmt: skip
+    legend = alt.Legend(title=None) if len(kinds) > 1 else None
+    areas = alt.Chart(table).mark_rect(opacity=0.45).encode(
+        x, alt.X2("high:Q"), y, color=alt.Color("rows:N", scale=scale, legend=legend), y2=alt.datum(0), tooltip=tooltip
+    )  # fmt: skip
+    return alt.layer(areas).properties(height=240, title=title)
+
+
+def expected(table: pd.DataFrame, *, colours: Palette, title: str) -> alt.LayerChart:
+    """Expected accuracy with its interval as a band, the realised one as marks with theirs.
+
+    Columns: row, from, expected, low, high, labelled, accuracy, accuracy_low, accuracy_high (missing without labels).
+    """
+    x = alt.X("row:Q", title="Rows served", axis=alt.Axis(format="~s", tickCount=6, grid=False))
+
+    def y(field: str) -> alt.Y:
+        axis = alt.Axis(format=".0%", tickCount=5, minExtent=Y_ROOM)
+        return alt.Y(f"{field}:Q", title="Accuracy", scale=alt.Scale(zero=False), axis=axis)
+
+    tooltip = [
+        alt.Tooltip("from:Q", title="From row", format=","), alt.Tooltip("row:Q", title="To row", format=","),
+        alt.Tooltip("expected:Q", title="Expected", format=".2%"),
+        alt.Tooltip("accuracy:Q", title="Realised", format=".2%"),
+        alt.Tooltip("labelled:Q", title="Labelled rows", format=","),
+    ]  # fmt: skip
+    base = alt.Chart(table)
+    layers = [
+        base.mark_area(color=colours.band).encode(x, y("low"), alt.Y2("high:Q")),
+        base.mark_line(color=colours.neutral, strokeWidth=2).encode(x, y("expected")),
+        base.mark_point(filled=True, size=30, color=colours.neutral).encode(x, y("expected"), tooltip=tooltip),
+    ]
+    realised = table.dropna(subset=["accuracy"])
+    if len(realised):
+        known = alt.Chart(realised)
+        layers.append(known.mark_rule(color=colours.under).encode(x, y("accuracy_low"), alt.Y2("accuracy_high:Q")))
+        layers.append(
+            known.mark_point(filled=True, shape="diamond", size=70, color=colours.under).encode(
+                x, y("accuracy"), tooltip=tooltip
+            )
+        )
+    return alt.layer(*layers).properties(height=300, title=title)

@@ -7,6 +7,7 @@ silently ignores what it cannot place; here the page says what a link named and 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,9 @@ import streamlit as st
 
 from calibrant.dashboard.plain import plain, short
 
-_KEPT, _LINK = "kept:", "link:"
+_KEPT, _LINK, _LEFT = "kept:", "link:", "left:"
+# A browser that is told a new address needs a moment; until then its next request still carries the old one.
+_ADDRESS_SECONDS = 5.0
 
 
 def choose(
@@ -65,6 +68,36 @@ def slide(label: str, low: int, high: int, *, key: str, default: int, help: str 
     return int(_publish(key, str))
 
 
+def slide_decimal(
+    label: str, low: float, high: float, *, step: float, key: str, default: float, help: str | None = None
+) -> float:
+    def read(text: str) -> float | None:
+        try:
+            value = float(text)
+        except ValueError:
+            return None
+        return value if low <= value <= high else None
+
+    _place(key, read, min(high, max(low, default)), lambda value: low <= value <= high)
+    st.slider(label, low, high, step=step, key=key, help=help)
+    return float(_publish(key, lambda value: f"{value:g}"))
+
+
+def start_anew(keys: Sequence[str], *, when: str, changes: str) -> None:
+    """Forgets the controls when what they are about (`changes`) is another than before, so that they show its defaults.
+
+    On the first visit nothing is forgotten: the values of a link belong to what the link names.
+    """
+    before = st.session_state.get(when)
+    st.session_state[when] = changes
+    if before is None or before == changes:
+        return
+    for key in keys:
+        for prefix in ("", _KEPT, _LINK, _LEFT):
+            st.session_state.pop(prefix + key, None)
+        st.query_params.pop(key, None)
+
+
 def switch(label: str, *, key: str, default: bool = False, help: str | None = None, disabled: bool = False) -> bool:
     _place(key, {"on": True, "off": False}.get, default, lambda value: True)
     st.toggle(label, key=key, help=help, disabled=disabled)
@@ -82,7 +115,7 @@ def keep(key: str, text: str | None) -> None:
 def _place(key: str, read: Callable[[str], Any], default: Any, valid: Callable[[Any], bool]) -> None:
     """Decides the value before the control is drawn: the address if it changed, else what is, was, or should be."""
     state, asked = st.session_state, st.query_params.get(key)
-    if asked is not None and asked != state.get(_LINK + key):
+    if asked is not None and asked != state.get(_LINK + key) and not _just_left(key, asked):
         value = read(asked)
         if value is not None:
             state[key] = value
@@ -103,10 +136,19 @@ def _place(key: str, read: Callable[[str], Any], default: Any, valid: Callable[[
     state[key] = kept if kept is not None and valid(kept) else default
 
 
+def _just_left(key: str, asked: str) -> bool:
+    """Whether the address names a value that this control had a moment ago: two quick keys on a slider do that."""
+    left = st.session_state.get(_LEFT + key, {}).get(asked)
+    return left is not None and time.monotonic() - left < _ADDRESS_SECONDS
+
+
 def _publish(key: str, text: Callable[[Any], str]) -> Any:
     value = st.session_state[key]
     st.session_state[_KEPT + key] = value
     shown = text(value)
+    before = st.session_state.get(_LINK + key)
+    if before is not None and before != shown:
+        st.session_state.setdefault(_LEFT + key, {})[before] = time.monotonic()
     st.session_state[_LINK + key] = shown
     keep(key, shown)
     return value

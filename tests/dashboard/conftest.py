@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -18,8 +20,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from calibrant.calibration import fit
+from calibrant.calibration import Calibrator, fit
+from calibrant.feedback import FeedbackWriter, Model
+from calibrant.model_card import Prior
+from calibrant.onnx_file import OnnxFile
 from calibrant.predictions import Predictions, Source
+from calibrant.preprocessing import Preprocessing
 
 ROOT = Path(__file__).resolve().parents[2]
 CLASSES = 10
@@ -202,6 +208,11 @@ class Tab:
     def marks(self) -> Any:
         return self.page.locator("[data-testid=stVegaLiteChart] svg path[aria-roledescription=point]")
 
+    def drawn(self) -> None:
+        """Every chart that the page has room for shows its marks."""
+        self.page.locator("[data-testid=stVegaLiteChart] svg path[aria-roledescription]").first.wait_for(timeout=20_000)
+        self.idle()
+
     def metric(self, label: str) -> str:
         box = self.page.locator("[data-testid=stMetric]").filter(has_text=label).first
         return str(box.locator("[data-testid=stMetricValue]").inner_text())
@@ -241,3 +252,73 @@ def new_tab(browser: Any, server: Server, *, width: int = 1400, height: int = 10
     page.on("pageerror", lambda error: tab.errors.append(str(error)))
     page.on("request", request)
     return tab
+
+
+def write_model(path: Path, names: tuple[str, ...] | None = None, **changes: Any) -> Path:
+    """A deployed file for the classes of `write_run`: mean colour, one Gemm, temperature 2, full prior adjustment."""
+    pytest.importorskip("onnx")
+    spec = importlib.util.spec_from_file_location("tiny", ROOT / "tests" / "serve" / "tiny.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tiny = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tiny)
+    about = source(names)
+    prior = Prior(train=about.train_prior, applied=1.0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written: Path = tiny.write(path, tiny.card(classes=about.class_names, prior=prior, **changes))
+    return written
+
+
+def write_feedback(
+    folder: Path,
+    model: Path,
+    *,
+    rows: int,
+    every: int | None,
+    seed: int = 7,
+    sharpness: float = 2.0,
+    start: float = 1e9,
+) -> NDArray[np.int64]:
+    """A log as the server writes it for the file: logits / 2 minus the prior term. Each `every`th row gets its label.
+
+    Labels are drawn from the network's own distribution, moved to a uniform prior as the file moves it, so that the
+    file is calibrated at `sharpness` 2.
+    """
+    card = OnnxFile.open(model).card()
+    logits, _ = logits_and_labels(rows, seed=seed, sharpness=sharpness)
+    shift = card.prior.shift()
+    assert shift is not None
+    rng = np.random.default_rng(seed)
+    labels = (logits / sharpness - shift + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    identity = Model("birds", "1", hashlib.sha256(model.read_bytes()).hexdigest(), card.classes)
+    writer = FeedbackWriter(folder)
+    for first in range(0, rows, 20):
+        last = min(first + 20, rows)
+        ids = [f"r{i}" for i in range(first, last)]
+        served = (logits[first:last] / 2 - shift).astype(np.float32)
+        writer.predictions(identity, ids, [start + 1.7 * i for i in range(first, last)], served)
+    if every is not None:
+        chosen = range(0, rows, every)
+        writer.labels("birds", [f"r{i}" for i in chosen], labels[list(chosen)].tolist())
+    writer.close()
+    return labels.astype(np.int64)
+
+
+def export_small_network(path: Path) -> Path:
+    """A file as `calibrant export` makes it, T = 2 and full adjustment inside, which can be edited afterwards."""
+    torch = pytest.importorskip("torch")
+    from calibrant.export import export_onnx
+
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, stride=2), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(),
+        torch.nn.Linear(8, CLASSES),
+    ).eval()  # fmt: skip
+    about = source()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    export_onnx(
+        network, path, class_names=about.class_names, preprocessing=Preprocessing((16, 16), 16),
+        train_prior=about.train_prior,
+        calibrator=Calibrator("temperature", CLASSES, {"temperature": 2.0}), adjust=1.0,
+    )  # fmt: skip
+    return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -19,10 +20,23 @@ from click.testing import CliRunner
 from PIL import Image
 
 from calibrant.calibration.cli import evaluate
+from calibrant.serve import load
 
-from .conftest import CLASSES, HOSTILE, Server, Tab, new_tab, start_server, write_run
+from .conftest import (
+    CLASSES,
+    HOSTILE,
+    Server,
+    Tab,
+    export_small_network,
+    new_tab,
+    start_server,
+    write_feedback,
+    write_model,
+    write_run,
+)  # fmt: skip
 
 pytestmark = pytest.mark.timeout(240)
+PAGES = ["", "reliability?lower=classes", "training", "try?t=3.5&prior=train", "production"]
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +51,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Image.new("RGB", (40, 30), (6 * k % 255, 120, 255 - 6 * k)).save(path)
         ids.append(path.relative_to(images).as_posix())
     write_run(root / "leaves", rows=2000, seed=1, ids=[ids[i % 40] for i in range(2000)])
+    model = write_model(root / "leaves" / "model.onnx")
+    write_feedback(root / "leaves" / "feedback", model, rows=1200, every=2, sharpness=3.0)
     write_run(root / "fedlas", rows=1500, seed=2, sharpness=1.4, loss="fedlas-ls")
     names = tuple(f"{HOSTILE} {k}" for k in range(CLASSES))
     write_run(root / HOSTILE.replace("/", "_"), rows=500, seed=3, names=names)
@@ -138,13 +154,12 @@ def test_a_foreign_parquet_is_named_and_the_page_goes_on(tab: Tab) -> None:
     tab.check()
 
 
-@pytest.mark.parametrize("page", ["", "reliability?lower=classes", "training"])
+@pytest.mark.parametrize("page", [*PAGES[:2], *(pytest.param(page, marks=pytest.mark.slow) for page in PAGES[2:])])
 def test_pages_fit_wide_and_light_narrow_and_dark(page: str, chromium: Any, server: Server, tmp_path: Path) -> None:
     for width, dark in ((1400, False), (390, True)):
         opened = new_tab(chromium, server, width=width, height=1000 if width > 500 else 844, dark=dark)
         opened.open(page)
-        opened.marks().first.wait_for(timeout=20_000)
-        opened.idle()
+        opened.drawn()
         picture = screenshot(opened, page, width, dark, tmp_path)
         assert picture.stat().st_size > 10_000
         assert cut_texts(opened) == []
@@ -153,15 +168,14 @@ def test_pages_fit_wide_and_light_narrow_and_dark(page: str, chromium: Any, serv
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["", "reliability?lower=classes", "training"])
+@pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize(("width", "dark"), [(1400, True), (390, False)])
 def test_pages_fit_in_the_other_two_variants(
     page: str, width: int, dark: bool, chromium: Any, server: Server, tmp_path: Path
 ) -> None:
     opened = new_tab(chromium, server, width=width, height=1000 if width > 500 else 844, dark=dark)
     opened.open(page)
-    opened.marks().first.wait_for(timeout=20_000)
-    opened.idle()
+    opened.drawn()
     screenshot(opened, page, width, dark, tmp_path)
     assert cut_texts(opened) == []
     opened.check()
@@ -212,6 +226,7 @@ def cut_texts(tab: Tab) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_predictions_file_that_goes_away_and_comes_back(tmp_path: Path, chromium: Any) -> None:
     write_run(tmp_path / "runs" / "a", rows=300)
     server = start_server(tmp_path / "runs")
@@ -271,6 +286,100 @@ def test_it_listens_on_this_machine_only(server: Server) -> None:
     if not rows:
         pytest.skip("no /proc/net/tcp")
     assert listening == [f"0100007F:{port:04X}"]
+
+
+def test_the_sliders_of_try_it_act_through_the_engine(tab: Tab, runs: Path) -> None:
+    tab.open("try?model=leaves/model.onnx", wait_for="Pictures whose answer changes")
+    deployed = tab.metric("Mean confidence, as deployed")
+    assert tab.metric("Mean confidence, your settings") == deployed
+    shown = tab.page.locator("[data-testid=stMarkdown]").all_inner_texts()
+    names = [n for text in shown for n in re.findall(r"\d/\d{3}\.png", text)]
+    assert len(names) == 3
+    pictures = [runs / "leaves/images/test" / n for n in names]
+    engine = load(runs / "leaves/model.onnx")
+    assert deployed == percent(float(engine.predict(pictures).confidence.mean()))
+    tab.open("try?model=leaves/model.onnx&t=4.5&strength=0.5&prior=train", wait_for="Pictures whose answer changes")
+    expected = engine.predict(pictures, temperature=4.5, adjust_strength=0.5, target_prior="train")
+    assert tab.metric("Mean confidence, your settings") == percent(float(expected.confidence.mean()))
+    assert tab.metric("Mean confidence, as deployed") == deployed
+    slider = tab.page.get_by_role("slider", name="Temperature")
+    slider.focus()
+    slider.press("ArrowRight")
+    tab.page.wait_for_url(re.compile("t=4.51"))
+    tab.check()
+
+
+def test_uploads_are_decoded_with_care_and_their_names_are_text(tab: Tab) -> None:
+    tab.open("try?model=leaves/model.onnx", wait_for="Pictures whose answer changes")
+    name = "<b>n</b>![x](http:__evil.example_p.png).png"
+    stream = io.BytesIO()
+    Image.new("RGB", (30, 30), "green").save(stream, "PNG")
+    good = {"name": name, "mimeType": "image/png", "buffer": stream.getvalue()}
+    broken = {"name": "broken.png", "mimeType": "image/png", "buffer": b"\x89PNG nothing"}
+    tab.page.locator("input[type=file]").set_input_files([good, broken])
+    tab.page.get_by_text("0 of 1").or_(tab.page.get_by_text("1 of 1")).first.wait_for()
+    tab.page.get_by_text("is not a PNG, JPEG, WebP or BMP picture").wait_for()
+    tab.idle()
+    assert tab.page.locator("[data-testid=stMarkdown] b").count() == 0
+    assert any("<b>n</b>" in text for text in tab.page.locator("[data-testid=stMarkdown]").all_inner_texts())
+    tab.check()
+
+
+@pytest.mark.slow
+def test_production_follows_the_log_while_it_is_written(tmp_path: Path, chromium: Any) -> None:
+    model = write_model(tmp_path / "model.onnx")
+    write_feedback(tmp_path / "feedback", model, rows=400, every=2)
+    server = start_server(tmp_path)
+    try:
+        tab = new_tab(chromium, server)
+        tab.open("production", wait_for="Rows served")
+        assert tab.metric("Rows served") == "400"
+        assert tab.page.get_by_text("200 of them labelled").count() == 1
+        segment = next((tmp_path / "feedback").iterdir())
+        lines = segment.read_text().splitlines(keepends=True)
+        block = json.loads(lines[2])
+        block["ids"] = [f"later-{i}" for i in range(len(block["ids"]))]
+        with open(segment, "a") as stream:
+            stream.write(json.dumps(block) + "\n" + lines[3][:40])  # and a line that is only half there
+        tab.page.get_by_text("420", exact=True).wait_for(timeout=15_000)
+        tab.check()
+    finally:
+        assert server.stop() == 0
+
+
+@pytest.mark.slow
+def test_one_click_writes_a_recalibrated_file(tmp_path: Path, chromium: Any) -> None:
+    model = export_small_network(tmp_path / "model.onnx")
+    write_feedback(tmp_path / "feedback", model, rows=1000, every=1, sharpness=3.0)
+    server = start_server(tmp_path)
+    try:
+        tab = new_tab(chromium, server)
+        tab.open("production", wait_for="Recalibrate with these labels")
+        tab.page.get_by_role("button", name="Write a new calibrator").click()
+        tab.page.get_by_text("Written beside the old file").wait_for(timeout=60_000)
+        tab.check()
+        assert len(list(tmp_path.glob("model-*.onnx"))) == 1
+        assert len(list(tmp_path.glob("model-*-calibrator.json"))) == 1
+        tab.open("", wait_for="2 deployed files")
+        tab.check()
+    finally:
+        assert server.stop() == 0
+
+
+@pytest.mark.slow
+def test_every_chart_is_offered_as_png_svg_and_csv(tab: Tab) -> None:
+    tab.open("reliability?run=leaves", wait_for="ECE after")
+    tab.page.get_by_role("button", name="Download").first.click()
+    for label, start in (
+        ("Chart as PNG", b"\x89PNG"),
+        ("Chart as SVG", b"<svg"),
+        ("Numbers as CSV", b"\xef\xbb\xbfbin,"),
+    ):
+        with tab.page.expect_download() as waiting:
+            tab.page.get_by_role("button", name=label).click()
+        path = waiting.value.path()
+        assert Path(path).read_bytes().startswith(start), label
+    tab.check()
 
 
 @pytest.mark.slow

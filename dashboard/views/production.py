@@ -1,0 +1,314 @@
+"""Production: what a served model does, from its feedback log, with the labels that have arrived."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from calibrant.dashboard import charts, controls, downloads, recalibration, show, traffic
+from calibrant.dashboard.artifacts import FeedbackRef, Model, PredictionsRef, Run, Shelf, stamp, stamps
+from calibrant.dashboard.plain import plain, short
+from calibrant.dashboard.recalibration import Trial
+from calibrant.dashboard.traffic import Traffic
+from calibrant.dashboard.views.reliability import table_of
+from calibrant.errors import CalibrantError
+from calibrant.feedback import Served
+
+_FRESH_SECONDS = 30
+_NO_REFERENCE = "none"
+_HISTOGRAM_BINS = 20
+
+
+def render(shelf: Shelf) -> None:
+    st.title("Production")
+    if not shelf.feedback:
+        st.info("No feedback log here yet. The server writes one:", icon=":material/info:")
+        st.code("calibrant serve runs/model.onnx --feedback-log runs/feedback", language="bash")
+        return
+    first, second, third = st.columns(3)
+    with first:
+        name = controls.choose("Feedback log", [f.name for f in shelf.feedback], key="log")
+    log = next(f for f in shelf.feedback if f.name == name)
+    feedback = traffic.read(log.path, traffic.log_stamps(log.path))
+    served = [s for s in feedback.served if len(s.ids)]
+    if not served:
+        st.info("The log holds no predictions yet.", icon=":material/hourglass_empty:")
+        return
+    labels = {s.model.sha256: f"{s.model.name}, version {s.model.version} ({s.model.sha256[:8]})" for s in served}
+    with second:
+        chosen = controls.choose(
+            "Served file", list(labels), key="served", default=served[-1].model.sha256, labels=labels
+        )
+    one = next(s for s in served if s.model.sha256 == chosen)
+    model = traffic.matching(shelf.models, one)
+    with third:
+        reference = _reference_control(shelf, one, model)
+    for text in _remarks(feedback.damaged_lines, feedback.repeated_ids, len(feedback.labels_without_prediction)):
+        st.warning(text, icon=":material/warning:")
+    growing = time.time() - _last_change(log) < _FRESH_SECONDS and _size(log) < traffic.LARGE_LOG
+    st.fragment(_live, run_every=4 if growing else None)(log, chosen, model, reference)
+    if model is None:
+        st.markdown(
+            "The deployed file that made these predictions is not below this folder, so it cannot be recalibrated here."
+        )
+    else:
+        _recalibrate(model, one)
+
+
+def _last_change(log: FeedbackRef) -> float:
+    return max((s.mtime_ns for s in traffic.log_stamps(log.path)), default=0) / 1e9
+
+
+def _size(log: FeedbackRef) -> int:
+    return sum(s.size for s in traffic.log_stamps(log.path))
+
+
+def _remarks(damaged: int, repeated: int, orphans: int) -> list[str]:
+    found = []
+    if damaged:
+        found.append(f"{damaged:,} damaged lines of the log were skipped; a crash cuts off at most one a segment.")
+    if repeated:
+        found.append(f"{repeated:,} predictions came under an id that was used before and were left out.")
+    if orphans:
+        found.append(f"{orphans:,} labels are for predictions that the log does not hold.")
+    return found
+
+
+def _live(log: FeedbackRef, chosen: str, model: Model | None, reference: PredictionsRef | None) -> None:
+    """The part that follows the log while the server writes it."""
+    files = traffic.log_stamps(log.path)
+    found = traffic.summary(log.path, files, chosen, None if model is None else stamp(model.path))
+    if found is None:
+        st.info("The log no longer holds this file's predictions.", icon=":material/info:")
+        return
+    _numbers(found)
+    left, right = st.columns(2)
+    with left:
+        _volume(found)
+    with right:
+        _confidence(found, model, reference)
+    left, right = st.columns(2)
+    with left:
+        _accuracy(found)
+    with right:
+        _reliability(found)
+    _alarms(found)
+
+
+def _numbers(found: Traffic) -> None:
+    columns = st.columns(4)
+    labelled = found.labelled
+    with columns[0]:
+        st.metric("Rows served", show.count(found.rows))
+        st.markdown(f"{0 if labelled is None else labelled.rows:,} of them labelled")
+    with columns[1]:
+        st.metric(
+            "Expected accuracy, no labels", show.percent(found.expected.value),
+            help="The mean confidence, corrected by what held-out data said where the file knows it. It is right as "
+            "long as the confidences are: under a shift of the data it is too high.",
+        )  # fmt: skip
+        st.markdown(f"(95 %) {100 * found.expected.low:.2f} – {show.percent(found.expected.high)}")
+    if labelled is None:
+        with columns[2]:
+            st.metric("Accuracy, labelled rows", "–")
+            st.markdown("No label has arrived yet.")
+        return
+    accuracy, error = labelled.evaluation.metrics["accuracy"], labelled.evaluation.metrics["ece"]
+    with columns[2]:
+        st.metric(
+            "Accuracy, labelled rows", show.percent(accuracy.value),
+            help="Labels that arrive are not always a fair sample of the traffic.",
+        )  # fmt: skip
+        st.markdown(
+            f"(95 %) {100 * (accuracy.low or 0):.2f} – {show.percent(accuracy.high)}; expected of these rows "
+            f"{show.percent(labelled.expected.value)}"
+        )
+    with columns[3]:
+        st.metric(
+            "ECE, labelled rows", show.percent(error.value),
+            help="Expected calibration error: the average distance between what the model claims and how often it is "
+            "right.",
+        )  # fmt: skip
+        if error.low is not None:
+            st.markdown(
+                f"True value (95 %) {100 * error.low:.2f} – {show.percent(error.high)}; chance alone "
+                f"{show.percent(error.null)}"
+            )
+
+
+# ---- charts ----
+
+
+def _volume(found: Traffic) -> None:
+    table = volume(found.times)
+    show.chart(
+        "volume", table, partial(charts.columns, table, x="from", x2="to", y="rows", title="Rows served (UTC)"),
+        alt="Rows served over time", key="chart-volume",
+    )  # fmt: skip
+
+
+def volume(times: np.ndarray[Any, Any]) -> pd.DataFrame:
+    """Rows a step of a round length: at most about forty steps from the first row to the last."""
+    start, end = float(times.min()), float(times.max())
+    steps = (1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400)
+    step = next((s for s in steps if (end - start) / s <= 40), steps[-1])
+    first = int(start // step)
+    count = np.bincount((times // step).astype(np.int64) - first)
+    begin = (first + np.arange(len(count))) * step
+    return pd.DataFrame({
+        "from": pd.to_datetime(begin, unit="s"), "to": pd.to_datetime(begin + step, unit="s"), "rows": count,
+    })  # fmt: skip
+
+
+def _confidence(found: Traffic, model: Model | None, reference: PredictionsRef | None) -> None:
+    parts = [_shares(found.confidence, "served")]
+    if model is not None and reference is not None:
+        held_out = traffic.reference_confidence(stamps(reference.path), stamp(model.path))
+        parts.append(_shares(held_out, "held-out data"))
+    table = pd.concat(parts, ignore_index=True)
+    show.chart(
+        "confidence", table, partial(charts.steps, table, title="Confidence of the answers"),
+        alt="Confidence of served rows and of held-out data", key="chart-confidence",
+    )  # fmt: skip
+
+
+def _shares(confidence: np.ndarray[Any, Any], name: str) -> pd.DataFrame:
+    count, edges = np.histogram(confidence, bins=_HISTOGRAM_BINS, range=(0, 1))
+    return pd.DataFrame({"low": edges[:-1], "high": edges[1:], "share": count / max(1, len(confidence)), "rows": name})
+
+
+def _accuracy(found: Traffic) -> None:
+    windows = pd.DataFrame([
+        {
+            "row": w.last, "from": w.first,
+            "expected": w.expected.value, "low": w.expected.low, "high": w.expected.high,
+            "labelled": w.labelled, "accuracy": None if w.realised is None else w.realised.value,
+            "accuracy_low": None if w.realised is None else w.realised.low,
+            "accuracy_high": None if w.realised is None else w.realised.high,
+        }
+        for w in found.windows
+    ]).astype({"accuracy": float, "accuracy_low": float, "accuracy_high": float})  # fmt: skip
+    show.chart(
+        "expected-accuracy", windows, partial(charts.expected, windows, title="Accuracy: expected (band), realised"),
+        alt="Expected and realised accuracy over the rows served", key="chart-expected",
+    )  # fmt: skip
+
+
+def _reliability(found: Traffic) -> None:
+    if found.labelled is None:
+        st.markdown("The reliability diagram appears with the first labels.")
+        return
+    bins = table_of(found.labelled.diagram(10))
+    show.chart(
+        "served-reliability", bins,
+        partial(charts.reliability, bins, title=f"Reliability, {found.labelled.rows:,} labelled rows", height=300),
+        alt="Reliability diagram of the labelled rows", key="chart-served-reliability",
+    )  # fmt: skip
+
+
+def _alarms(found: Traffic) -> None:
+    st.subheader("Alarms")
+    table = pd.DataFrame([
+        {
+            "Test": a.name, "State": _state(a), "Rows seen": a.rows, "Fired at row": a.fired_at,
+            "Evidence": a.evidence, "Fires at": a.threshold,
+        }
+        for a in found.alarms
+    ])  # fmt: skip
+    st.dataframe(
+        table, hide_index=True, width="stretch", key="alarm-table",
+        column_config={
+            "Test": st.column_config.TextColumn(pinned=True),
+            "Evidence": st.column_config.NumberColumn(format="%.2f", help="Logarithm; it may be looked at at any time"),
+            "Fires at": st.column_config.NumberColumn(format="%.2f"),
+        },
+    )  # fmt: skip
+    st.markdown(
+        "Each test compares with what came first, and keeps its false alarms rare however often one looks. Drift alone "
+        "does not mean that the model is wrong; confidences that no longer match the labels do."
+    )
+    downloads.offer("alarms", table)
+
+
+def _state(alarm: traffic.Alarm) -> str:
+    if alarm.on:
+        return "ALARM"
+    if alarm.rows < alarm.needs:
+        return f"learning: {alarm.rows:,} of {alarm.needs:,} rows"
+    return "quiet"
+
+
+# ---- reference ----
+
+
+def _beside(run: Run, model: Model | None) -> bool:
+    return model is not None and model.path.parent in (run.path, run.path.parent)
+
+
+def _reference_control(shelf: Shelf, served: Served, model: Model | None) -> PredictionsRef | None:
+    """Held-out predictions to lay beside the traffic; they need the deployed file, whose formula they go through."""
+    found = {
+        f"{run.name}/{p.name}": p for run in sorted(shelf.runs, key=lambda r: not _beside(r, model))
+        for p in run.predictions
+        if model is not None and p.source.class_names == served.model.classes
+    }  # fmt: skip
+    near = [name for name in found if name.endswith("/val")]
+    name = controls.choose(
+        "Compare confidence with", [*found, _NO_REFERENCE], key="reference", default=near[0] if near else None,
+        labels={_NO_REFERENCE: "nothing"},
+        help="Held-out predictions of a run with the same classes, as the deployed file would answer them.",
+    )  # fmt: skip
+    return found.get(name)
+
+
+# ---- recalibration ----
+
+
+def _recalibrate(model: Model, served: Served) -> None:
+    st.subheader("Recalibrate with these labels")
+    try:
+        trial = recalibration.try_out(model, served)
+    except CalibrantError as error:
+        st.markdown(plain(error.what[:1].upper() + error.what[1:]) + ". " + plain(error.fix or ""))
+        return
+    _trial_table(trial)
+    new = float(trial.calibrator.parameters["temperature"])
+    old = "none" if trial.old_temperature is None else f"{trial.old_temperature:.3f}"
+    st.markdown(f"Temperature of {plain(short(model.name, 60))}: {old}, fitted on all labelled rows: {new:.3f}.")
+    if st.button("Write a new calibrator and a new deployed file", icon=":material/save:", key="recalibrate"):
+        with st.spinner("Writing"):
+            written = recalibration.write(model, trial)
+        st.session_state["written"] = [written.calibrator.name, written.model.name]
+    if st.session_state.get("written"):
+        calibrator, file = st.session_state["written"]
+        st.success(
+            f"Written beside the old file: {plain(calibrator)} and {plain(file)}. The old file is unchanged; a server "
+            "that watches the folder takes the new one when it gets the old one's name.",
+            icon=":material/check_circle:",
+        )
+
+
+def _trial_table(trial: Trial) -> None:
+    names = {"accuracy": "Accuracy (%)", "nll": "NLL", "ece": "ECE (%)"}
+    table = pd.DataFrame([
+        {"Number": title, "As served": _scaled(trial.before, key), "Recalibrated": _scaled(trial.after, key)}
+        for key, title in names.items()
+    ])  # fmt: skip
+    st.dataframe(
+        table, hide_index=True, width="stretch", key="trial-table",
+        column_config={c: st.column_config.NumberColumn(format="%.4f") for c in ("As served", "Recalibrated")},
+    )  # fmt: skip
+    st.markdown(
+        f"A trial: fitted on the older {trial.fitted_rows:,} labelled rows, judged on the newer {trial.judged_rows:,}. "
+        "ECE: expected calibration error; NLL: negative log-likelihood, natural logarithm, lower is better."
+    )
+
+
+def _scaled(evaluation: Any, key: str) -> float:
+    value = float(evaluation.metrics[key].value)
+    return value if key == "nll" else 100 * value

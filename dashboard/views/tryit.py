@@ -1,0 +1,320 @@
+"""Try it: pictures through a deployed file, as it is and with other knobs, side by side."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from calibrant.dashboard import charts, controls, pictures, rows, settings, show
+from calibrant.dashboard.artifacts import Model, Run, Shelf, Stamp, stamp
+from calibrant.dashboard.numbers import Scored
+from calibrant.dashboard.plain import plain, short
+from calibrant.dashboard.server import UPLOAD_MEGABYTES
+from calibrant.errors import CalibrantError, DataError
+from calibrant.serve import Classifier, load
+from calibrant.serve.conformal import coverages
+from calibrant.serve.result import Result
+
+MOST_PICTURES = 6
+SIDE = 220
+_TOP = 5
+_NONE = "off"
+_KNOBS = ("t", "strength", "prior", "common", "share", "abstain", "coverage", "sample")
+_PRIORS = {
+    "file": "as in the file",
+    "uniform": "all classes equally common",
+    "train": "as common as in training",
+    "one": "one class is common",
+}
+_loading = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Picture:
+    name: str
+    image: Any  # PIL
+    label: str | None  # the true class, where it is known
+
+
+@dataclass(frozen=True)
+class Knobs:
+    temperature: float | None
+    strength: float | None
+    prior: str | tuple[float, ...] | None
+    abstain_below: float | None
+    coverage: float | None
+
+
+def render(shelf: Shelf) -> None:
+    st.title("Try it")
+    if not shelf.models:
+        show.troubles([t for t in shelf.troubles if t.where.endswith(".onnx")])
+        st.info("No deployed file here yet. Export a run:", icon=":material/info:")
+        st.code("calibrant export runs/first --calibrator calibrator.json --out runs/model.onnx", language="bash")
+        return
+    name = controls.choose("Deployed file", [m.name for m in shelf.models], key="model")
+    model = next(m for m in shelf.models if m.name == name)
+    with st.spinner("Loading the file"):
+        classifier = classifier_of(model)
+    left, right = st.columns([2, 3])
+    controls.start_anew(_KNOBS, when="tried model", changes=model.name)
+    with left:
+        found = _pictures(shelf, model)
+    with right:
+        knobs = _knobs(model)
+    if not found:
+        st.markdown("Drop a picture, or take samples where a run's pictures are at hand.")
+        return
+    deployed, changed = predict(classifier, found, knobs)
+    _summary(deployed, changed)
+    for n, picture in enumerate(found):
+        st.divider()
+        _answer(n, picture, model, deployed, changed)
+
+
+def classifier_of(model: Model) -> Classifier:
+    with _loading:
+        return _classifier(stamp(model.path))
+
+
+@lru_cache(2)
+def _classifier(file: Stamp) -> Classifier:
+    return load(file.path, threads=1)
+
+
+# ---- pictures ----
+
+
+def _pictures(shelf: Shelf, model: Model) -> list[Picture]:
+    uploaded = st.file_uploader(
+        f"Pictures (up to {MOST_PICTURES}, {UPLOAD_MEGABYTES} MB each)", type=["png", "jpg", "jpeg", "webp", "bmp"],
+        accept_multiple_files=True, key="upload",
+    )  # fmt: skip
+    found: list[Picture] = []
+    for file in uploaded[:MOST_PICTURES]:
+        try:
+            found.append(Picture(file.name, _decoded(file.getvalue(), file.name), None))
+        except CalibrantError as error:
+            st.warning(plain(error), icon=":material/warning:")
+    if len(uploaded) > MOST_PICTURES:
+        st.warning(f"Only the first {MOST_PICTURES} are used.", icon=":material/warning:")
+    if uploaded:
+        return found
+    return _samples(shelf, model)
+
+
+def _decoded(data: bytes, name: str) -> Any:
+    if len(data) > UPLOAD_MEGABYTES << 20:
+        raise DataError(f"is larger than {UPLOAD_MEGABYTES} MB", where=name)
+    return _decode(hashlib.sha256(data).hexdigest(), _Bytes(data), name)
+
+
+@dataclass(frozen=True)
+class _Bytes:
+    """Bytes that do not take part in the cache's key; their hash does."""
+
+    data: bytes
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Bytes)
+
+
+@lru_cache(24)
+def _decode(digest: str, content: _Bytes, name: str) -> Any:
+    return pictures.decode(io.BytesIO(content.data), name=name)
+
+
+def _samples(shelf: Shelf, model: Model) -> list[Picture]:
+    """Pictures of a run with the same classes, a few at a time."""
+    for run in sorted(shelf.runs, key=lambda r: r.path.parent != model.path.parent and r.path != model.path.parent):
+        best = run.best()
+        if best is None or best.source.class_names != model.card.classes:
+            continue
+        where = pictures.folders(shelf, run, best, settings.current().images)
+        if where:
+            return _samples_of(run, where)
+    st.markdown("There are no samples: no run here has this file's classes and pictures that may be shown.")
+    return []
+
+
+def _samples_of(run: Run, where: tuple[Any, ...]) -> list[Picture]:
+    best = run.best()
+    if best is None:
+        return []
+    scored = Scored.of(best)
+    table = rows.rows_of(scored)
+    pages = max(1, len(table.label) // 3)
+    page = controls.slide(
+        "Samples", 1, min(pages, 200), key="sample", default=1,
+        help=f"Three pictures at a time from {best.name} of the run, spread over all of it.",
+    )  # fmt: skip
+    # A fixed shuffle: neighbours in a file are of one class.
+    order = np.random.default_rng(0).permutation(len(table.label))
+    chosen = np.sort(order[3 * (page - 1) : 3 * page])
+    found = []
+    for row in rows.read(scored, table, chosen):
+        path = pictures.find(where, row.id)
+        if path is not None:
+            with open(path, "rb") as stream:
+                image = pictures.decode(stream, name=path.name)
+            found.append(Picture(row.id, image, best.source.class_names[row.label]))
+    return found
+
+
+# ---- knobs ----
+
+
+def _knobs(model: Model) -> Knobs:
+    card = model.card
+    first, second = st.columns(2)
+    with first:
+        start = _temperature(model)
+        chosen_t = controls.slide_decimal(
+            "Temperature", 0.2, 5.0, step=0.01, key="t", default=start,
+            help="Divides the logits: higher is less sure. It starts at the file's own, or at 1 where the file's "
+            "calibrator is not a temperature.",
+        )  # fmt: skip
+        temperature = None if chosen_t == start else chosen_t
+        lowest = controls.slide(
+            "Abstain below (%)", 0, 100, key="abstain", default=round(100 * (card.abstain_below or 0.0)),
+            help="An answer with less confidence is given as 'not sure'.",
+        )  # fmt: skip
+        known = coverages(card.conformal)
+        coverage = None
+        if known:
+            chosen = controls.choose(
+                "Prediction set", [*(f"{c:g}" for c in known), _NONE], key="coverage",
+                labels={f"{c:g}": f"holds the truth {100 * c:g} % of the time" for c in known},
+                help="All classes that cannot be ruled out at that level, from the file's conformal quantiles.",
+            )  # fmt: skip
+            coverage = None if chosen == _NONE else float(chosen)
+    with second:
+        strength: float | None = None
+        prior: str | tuple[float, ...] | None = None
+        if card.prior.train is None:
+            st.markdown("The file does not know its training prior, so it cannot be adjusted to another.")
+        else:
+            strength, prior = _prior_knobs(model)
+    return Knobs(temperature, strength, prior, lowest / 100, coverage)
+
+
+def _prior_knobs(model: Model) -> tuple[float | None, str | tuple[float, ...] | None]:
+    card = model.card
+    start = round(card.prior.total, 2)
+    strength_now = controls.slide_decimal(
+        "Adjustment strength", 0.0, 2.0, step=0.05, key="strength", default=start,
+        help="How strongly the answer is moved from the class prior of the training set to the target prior; 1 is "
+        "Bayes' rule. The total, training's own share included.",
+    )  # fmt: skip
+    strength = None if strength_now == start else strength_now
+    which = controls.choose("Target prior", list(_PRIORS), key="prior", labels=_PRIORS, help="What is expected in use.")
+    if which == "file":
+        return strength, None
+    if which in ("uniform", "train"):
+        return strength, which
+    classes = list(card.classes)
+    common = controls.choose("Common class", classes, key="common")
+    share = controls.slide("Its share (%)", 1, 99, key="share", default=50) / 100
+    others = (1 - share) / max(1, len(classes) - 1)
+    return strength, tuple(share if name == common else others for name in classes)
+
+
+def _temperature(model: Model) -> float:
+    """The file's temperature, rounded as the slider moves; 1 where its calibrator is none or another map."""
+    calibrator = model.card.calibrator or {}
+    parameters = {**calibrator, **(calibrator.get("parameters") or {})}
+    known = calibrator.get("method") == "temperature" and "temperature" in parameters
+    return round(float(parameters["temperature"]), 2) if known else 1.0
+
+
+# ---- answers ----
+
+
+def predict(classifier: Classifier, found: list[Picture], knobs: Knobs) -> tuple[Result, Result]:
+    """As the file is, and with the knobs, by the engine that serves."""
+    images = [p.image for p in found]
+    ood = _has_ood(classifier)
+    deployed = classifier.predict(images, coverage=knobs.coverage, top_k=_TOP, ood=ood)
+    changed = classifier.predict(
+        images, temperature=knobs.temperature, adjust_strength=knobs.strength, target_prior=knobs.prior,
+        abstain_below=knobs.abstain_below, coverage=knobs.coverage, top_k=_TOP, ood=ood,
+    )  # fmt: skip
+    return deployed, changed
+
+
+def _has_ood(classifier: Classifier) -> bool:
+    """The energy score needs logits that can be traced back; a file with a score of its own always has it."""
+    own = "ood_score" in classifier.session.outputs
+    return own or classifier.redo.raw(np.zeros((1, len(classifier.class_names)), np.float32)) is not None
+
+
+def _summary(deployed: Result, changed: Result) -> None:
+    columns = st.columns(3)
+    moved = int((deployed.labels != changed.labels).sum())
+    with columns[0]:
+        st.metric("Mean confidence, as deployed", show.percent(float(deployed.confidence.mean())))
+    with columns[1]:
+        st.metric("Mean confidence, your settings", show.percent(float(changed.confidence.mean())))
+    with columns[2]:
+        st.metric("Pictures whose answer changes", f"{moved} of {len(deployed)}")
+
+
+def _answer(n: int, picture: Picture, model: Model, deployed: Result, changed: Result) -> None:
+    first, second, third = st.columns([2, 3, 5])
+    with first:
+        shown = picture.image.copy()
+        shown.thumbnail((2 * SIDE, 2 * SIDE))
+        st.image(shown, width=SIDE)
+        label = "" if picture.label is None else f"  \nlabel: **{plain(short(picture.label))}**"
+        st.markdown(f"{plain(short(picture.name))}{label}")
+    with second:
+        for title, result in (("As deployed", deployed), ("Your settings", changed)):
+            _verdict(title, result, n)
+        if deployed.ood_score is not None:
+            limit = (model.card.ood or {}).get("threshold")
+            flag = "" if limit is None else f" (unusual above {float(limit):.3g})"
+            st.markdown(f"Out-of-distribution score {float(deployed.ood_score[n]):.3f}{flag}")
+    with third:
+        table = _table(n, deployed, changed)
+        show.chart(
+            f"answer-{n + 1}", table, _Draw(table), alt=f"Probabilities of picture {n + 1}", key=f"answer-chart-{n}"
+        )
+
+
+def _verdict(title: str, result: Result, n: int) -> None:
+    name = plain(short(result.names[n], 32))
+    sure = f"**{name}** {show.percent(float(result.confidence[n]))}"
+    text = f"not sure: {sure}" if bool(result.abstained[n]) else sure
+    st.markdown(f"{title}: {text}")
+    members = result.sets()[n]
+    if members:
+        listed = ", ".join(plain(short(m, 24)) for m in members[:6])
+        st.markdown(f"Set: {listed}{f' and {len(members) - 6} more' if len(members) > 6 else ''}")
+
+
+def _table(n: int, deployed: Result, changed: Result) -> pd.DataFrame:
+    """The most probable classes of either answer."""
+    classes = list(dict.fromkeys([*deployed.top[n].tolist(), *changed.top[n].tolist()]))[: _TOP + 2]
+    return pd.DataFrame([
+        {"class": deployed.class_names[k], "answer": answer, "probability": float(result.probabilities[n, k])}
+        for k in classes for answer, result in (("as deployed", deployed), ("your settings", changed))
+    ])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Draw:
+    table: pd.DataFrame
+
+    def __call__(self, *, colours: Any) -> Any:
+        return charts.paired_bars(self.table, colours=colours)
