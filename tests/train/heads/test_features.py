@@ -1,0 +1,158 @@
+"""Images to features with a small timm network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from calibrant.errors import ConfigError, FormatError
+from calibrant.preprocessing import Preprocessing
+from calibrant.train.heads.backbone import cached_backbone, load_backbone
+from calibrant.train.heads.cache import FeatureCache
+from calibrant.train.heads.features import FeatureConfig, extract
+from calibrant.train.heads.views import check_view, make_view
+
+SIZE = 32
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("images")
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 5), ("test", 3)):
+        for k in range(2):
+            folder = root / split / f"class{k}"
+            folder.mkdir(parents=True)
+            for i in range(count):
+                pixels = rng.integers(0, 255, (40, 52, 3), dtype=np.uint8)
+                Image.fromarray(pixels).resize((60, 48)).save(folder / f"{i}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import timm
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    file = tmp_path_factory.mktemp("weights") / "vit.safetensors"
+    save_file(timm.create_model("test_vit", img_size=SIZE).state_dict(), file)
+    return file
+
+
+def config(images: Path, weights: Path, out: Path, **changes: object) -> FeatureConfig:
+    options: dict[str, object] = {"image_size": SIZE, "block": 4, "batch_size": 3, "views": ("eval",)}
+    return FeatureConfig("test_vit", images, out, weights=weights, **{**options, **changes})  # type: ignore[arg-type]
+
+
+def test_features_are_those_of_the_network_on_the_evaluation_transform(
+    images: Path, weights: Path, tmp_path: Path
+) -> None:
+    done = extract(config(images, weights, tmp_path / "f"))
+    assert (done.made, done.kept, done.images) == (5, 0, 16)
+    cache = FeatureCache.open(tmp_path / "f")
+    rows = cache.read("test")
+    assert rows.ids[0] == "test/class0/0.png"
+    p = Preprocessing.from_dict(cache.manifest.preprocessing, where="test")
+    backbone = load_backbone("test_vit", weights=weights, input_size=(SIZE, SIZE))
+    for i in (0, 4):
+        with Image.open(images / rows.ids[i]) as image:
+            x = torch.from_numpy(p.normalise(p.pixels(image.convert("RGB")))[None])
+        with torch.no_grad():
+            np.testing.assert_allclose(rows.features[i], backbone(x)[0].numpy(), atol=1e-5)
+
+
+def test_extraction_goes_on_where_it_stopped_and_adds_views(images: Path, weights: Path, tmp_path: Path) -> None:
+    out = tmp_path / "f"
+    extract(config(images, weights, out))
+    cache = FeatureCache.open(out)
+    before = cache.read("train").features.copy()
+    cache.shard("train", "eval", 1).unlink()
+    again = extract(config(images, weights, out))
+    assert (again.made, again.kept) == (1, 4)
+    assert np.array_equal(FeatureCache.open(out).read("train").features, before)
+    more = extract(config(images, weights, out, views=("eval", "flip", "crop1")))
+    assert (more.made, more.kept) == (10, 5)
+    assert FeatureCache.open(out).manifest.views == ("eval", "flip", "crop1")
+
+
+def test_threads_and_batches_do_not_change_a_random_view(images: Path, weights: Path, tmp_path: Path) -> None:
+    a = extract(config(images, weights, tmp_path / "a", views=("crop1",), workers=0, batch_size=4))
+    b = extract(config(images, weights, tmp_path / "b", views=("eval", "crop1"), workers=3, batch_size=2))
+    c = extract(config(images, weights, tmp_path / "c", views=("crop1",), seed=1))
+    left, right = (d.cache.read("train", "crop1").features for d in (a, b))
+    np.testing.assert_allclose(left, right, atol=1e-5)
+    assert np.abs(left - c.cache.read("train", "crop1").features).max() > 1e-3
+
+
+def test_another_model_pixels_or_images_are_refused(images: Path, weights: Path, tmp_path: Path) -> None:
+    out = tmp_path / "f"
+    extract(config(images, weights, out))
+    import timm
+    from safetensors.torch import save_file
+
+    torch.manual_seed(1)
+    save_file(timm.create_model("test_vit", img_size=SIZE).state_dict(), tmp_path / "other.safetensors")
+    with pytest.raises(FormatError, match="from another model"):
+        extract(config(images, tmp_path / "other.safetensors", out))
+    with pytest.raises(FormatError, match="resize = .*, not "):
+        extract(config(images, weights, out, crop_pct=0.5))
+    (tmp_path / "loose").mkdir()
+    (tmp_path / "loose" / "note.txt").write_text("mine")
+    with pytest.raises(FormatError, match="is not empty"):
+        extract(config(images, weights, tmp_path / "loose"))
+
+
+def test_poolings_are_parts_of_one_forward_pass(images: Path, weights: Path, tmp_path: Path) -> None:
+    rows = {
+        p: extract(config(images, weights, tmp_path / p, pooling=p)).cache.read("test").features
+        for p in ("class", "mean", "tokens")
+    }
+    assert rows["tokens"].ndim == 3
+    np.testing.assert_allclose(rows["tokens"].mean(1), rows["mean"], atol=1e-5)
+    assert rows["class"].shape == rows["mean"].shape
+    assert np.abs(rows["class"] - rows["mean"]).max() > 1e-3
+
+
+def test_mixed_precision_stays_near(images: Path, weights: Path, tmp_path: Path) -> None:
+    full = extract(config(images, weights, tmp_path / "a")).cache.read("test").features
+    half = extract(config(images, weights, tmp_path / "b", amp="bf16", storage="float16")).cache.read("test").features
+    error = np.abs(full - half).max() / np.abs(full).max()
+    assert 0 < error < 0.1
+
+
+def test_the_backbone_beside_the_features_is_the_one_that_made_them(
+    images: Path, weights: Path, tmp_path: Path
+) -> None:
+    cache = extract(config(images, weights, tmp_path / "f")).cache
+    again = cached_backbone(cache)
+    assert again.sha256() == cache.manifest.model["sha256"]
+    file = cache.path / "backbone.safetensors"
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(file)
+    next(iter(tensors.values())).add_(1.0)
+    save_file(tensors, file)
+    with pytest.raises(FormatError, match="not the backbone"):
+        cached_backbone(cache)
+
+
+def test_the_mirrored_view_is_the_mirror() -> None:
+    p = Preprocessing((8, 8), 9)
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 255, (12, 15, 3), dtype=np.uint8))
+    plain, mirrored = (make_view(image, v, p, seed=0, id="x") for v in ("eval", "flip"))
+    assert np.array_equal(plain[:, ::-1], mirrored)
+    whole = make_view(image, "full", p, seed=0, id="x")
+    assert whole.shape == (8, 8, 3)
+    assert not np.array_equal(whole, plain)
+
+
+def test_unknown_views_are_refused_with_the_list() -> None:
+    assert check_view("crop12") == "crop12"
+    for name in ("crop0", "mirror"):
+        with pytest.raises(ConfigError, match="views are eval, flip, full, full-flip"):
+            check_view(name)

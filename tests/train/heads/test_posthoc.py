@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from calibrant.calibration import Calibrator
+from calibrant.calibration.adjustment import adjusted_probabilities
+from calibrant.train.heads.config import PostHocConfig
+from calibrant.train.heads.posthoc import PostHoc, choose_strength, class_slopes, fit_posthoc, wanted_shifts
+
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+
+def sample(
+    n: int, log_shift: Floats, seed: int = 0, scale: float = 1.0
+) -> tuple[Floats, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Logits and labels such that softmax(z / scale - log_shift) is the truth."""
+    rng = np.random.default_rng(seed)
+    u = 1.5 * rng.normal(size=(n, len(log_shift)))
+    p = np.exp(u) / np.exp(u).sum(1, keepdims=True)
+    y = np.asarray([rng.choice(len(log_shift), p=row) for row in p], np.int64)
+    return scale * (u + log_shift), y
+
+
+COUNTS = np.asarray([60, 30, 10, 4], np.int64)
+RATIO = np.log(COUNTS / COUNTS.sum()) - np.log(1 / 4)
+
+
+def test_temperature_is_fitted_inside_the_whole_formula() -> None:
+    """p = softmax(z / 2 - r) is the truth: tau = 2 on raw logits, T = 2, a = 1."""
+    z, y = sample(40000, RATIO, scale=2.0)
+    found = fit_posthoc(PostHocConfig(adjust=2.0, temperature="global"), z, y, COUNTS)
+    assert 1 / found.weights[0] == pytest.approx(2.0, rel=0.03)
+    assert found.strength == pytest.approx(1.0, rel=0.03)
+    assert found.tau == 2.0
+
+
+def test_adjusting_helps_the_tail_and_never_the_head() -> None:
+    """The sign: subtracting log pi moves probability from frequent to rare classes."""
+    z, y = sample(500, np.zeros(4))
+    plain, moved = (fit_posthoc(PostHocConfig(adjust=a), z, y, COUNTS).probabilities(z) for a in (0.0, 1.0))
+    assert (moved[:, 3] > plain[:, 3]).all()
+    assert (moved[:, 0] < plain[:, 0]).all()
+
+
+def test_the_chosen_strength_is_the_one_that_the_logits_need() -> None:
+    z, y = sample(6000, RATIO * 1.5)
+    assert choose_strength(z, y, RATIO) == pytest.approx(1.5, abs=0.3)
+    z, y = sample(6000, np.zeros(4))
+    assert choose_strength(z, y, RATIO) == pytest.approx(0.0, abs=0.2)
+
+
+def test_probabilities_are_the_one_formula_of_the_calibration_package() -> None:
+    z, y = sample(300, RATIO)
+    found = fit_posthoc(PostHocConfig(adjust=1.2, temperature="global"), z, y, COUNTS)
+    again = adjusted_probabilities(
+        z, calibrator=Calibrator.from_json(found.calibrator().to_json()), log_prior_ratio=RATIO, strength=found.strength
+    )
+    np.testing.assert_allclose(found.probabilities(z), again, atol=1e-12)
+
+
+def test_class_slopes_and_shifts_travel_as_a_vector_calibrator() -> None:
+    z, y = sample(300, RATIO)
+    found = fit_posthoc(PostHocConfig(adjust=1.0, temperature="per-class", recall=0.3), z, y, COUNTS)
+    again = adjusted_probabilities(
+        z, calibrator=Calibrator.from_json(found.calibrator().to_json()), log_prior_ratio=RATIO, strength=found.strength
+    )
+    np.testing.assert_allclose(found.probabilities(z), again, atol=1e-12)
+    assert np.ptp(found.weights) > 0
+
+
+def test_off_is_the_identity() -> None:
+    z, y = sample(100, RATIO)
+    found = fit_posthoc(PostHocConfig(), z, y, COUNTS)
+    assert np.array_equal(found.logits(z), z)
+
+
+def test_class_slopes_find_the_class_that_is_too_sharp() -> None:
+    z, y = sample(30000, np.zeros(4))
+    z[:, 2] *= 3.0
+    b = class_slopes(z, y, np.ones(len(y)), offset=np.zeros(4), common=1.0)
+    assert b[2] == pytest.approx(1 / 3, rel=0.1)
+    assert b[[0, 1, 3]] == pytest.approx([1, 1, 1], rel=0.1)
+
+
+def test_a_wanted_recall_is_met_with_the_smallest_shift() -> None:
+    scores = np.asarray([[2.0, 0.0], [1.0, 0.0], [3.0, 0.0], [0.5, 0.0], [2.0, 0.0]])
+    labels = np.asarray([0, 1, 1, 1, 0])
+    # Class 1 trails by 1, 3 and .5: two of three need a shift just above 1.
+    c, unmet = wanted_shifts(scores, labels, recall=0.6)
+    assert c[1] == pytest.approx(1.0, abs=1e-5)
+    assert c[0] == 0
+    assert unmet == ()
+
+
+def test_a_recall_that_no_shift_reaches_is_named() -> None:
+    scores = np.asarray([[1.0, 0.0], [1.0, 0.0]])
+    _, unmet = wanted_shifts(scores, np.asarray([0, 1]), recall=1.0)
+    assert len(unmet) == 1
+
+
+def test_a_wanted_precision_is_met_by_giving_up_doubtful_rows() -> None:
+    scores = np.asarray([[5.0, 0.0], [2.0, 0.0], [1.0, 0.0], [0.0, 4.0]])
+    labels = np.asarray([0, 0, 1, 1])
+    c, unmet = wanted_shifts(scores, labels, precision=0.9)
+    predicted = (scores + c).argmax(1)
+    assert predicted.tolist() == [0, 0, 1, 1]
+    assert c[0] == pytest.approx(-1.0, abs=1e-5)
+    assert unmet == ()
+
+
+def test_shift_of_the_formula_by_hand() -> None:
+    """p = softmax(w z + c - a r): w .5, c (0, 1), a 2, r (log 2, log 1/2), z (4, 2)."""
+    p = PostHoc(np.asarray([0.5, 0.5]), np.asarray([0.0, 1.0]), 2.0, 4.0, np.log([2.0, 0.5]))
+    expected = [2 - 2 * np.log(2), 1 + 1 + 2 * np.log(2)]
+    assert p.logits(np.asarray([[4.0, 2.0]]))[0].tolist() == pytest.approx(expected)

@@ -1,0 +1,152 @@
+"""A timm network without its classifier: images to features, with a hash that says which network it is."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.atomic import replacing
+from calibrant.errors import ConfigError, FormatError, ModelError
+from calibrant.preprocessing import Preprocessing
+from calibrant.train.heads.cache import FeatureCache, Pooling
+from calibrant.train.model import FeatureModel, build_model
+
+BACKBONE_FILE = "backbone.safetensors"  # in the cache: a head needs neither hub nor file
+_CLASSES = 2  # of the classifier that timm insists on; it is never used
+
+
+class Backbone(nn.Module):
+    """forward(images) -> (N, D), or (N, T, D) patch tokens with pooling "tokens".
+
+    head     what the model's own classifier reads: timm's pooling and norm
+    class    the class token after the final norm
+    mean     mean of the patch tokens, or of the positions of a feature map
+    tokens   the patch tokens, or the positions of a feature map, one by one
+    """
+
+    def __init__(self, model: FeatureModel, pooling: Pooling, name: str, options: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.model, self.pooling, self.name, self.options = model, pooling, name, dict(options)
+        probe = self._probe()
+        self.width = int(probe.shape[-1])
+        self.tokens = int(probe.shape[1]) if probe.ndim == 3 else 1
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.pooling == "head":
+            features: Tensor = self.model(images)[1]
+            return features
+        return self._pool(self.model.network.forward_features(images))  # type: ignore[operator]
+
+    def _pool(self, maps: Any) -> Tensor:
+        network: Any = self.model.network
+        if not isinstance(maps, Tensor) or maps.ndim not in (3, 4):
+            raise ModelError(f"{self.name} gives no patch tokens and no feature map", fix="use --pooling head")
+        if maps.ndim == 4:
+            if self.pooling == "class":
+                raise ModelError(f"{self.name} has no class token", fix="use --pooling head or mean")
+            channels_first = maps.shape[1] == network.num_features and maps.shape[-1] != network.num_features
+            tokens = maps.flatten(2).transpose(1, 2) if channels_first else maps.flatten(1, 2)
+            return tokens.mean(1) if self.pooling == "mean" else tokens
+        prefix = int(getattr(network, "num_prefix_tokens", 0))
+        if self.pooling == "class":
+            if not prefix:
+                raise ModelError(f"{self.name} has no class token", fix="use --pooling head or mean")
+            return maps[:, 0]
+        patches = maps[:, prefix:]
+        return patches.mean(1) if self.pooling == "mean" else patches
+
+    @torch.no_grad()
+    def _probe(self) -> Tensor:
+        parameter = next(self.parameters())
+        x = torch.zeros(1, 3, *self.model.input_size, device=parameter.device, dtype=parameter.dtype)
+        result: Tensor = self.eval()(x)
+        return result
+
+    def own_state(self) -> dict[str, Tensor]:
+        """The network's tensors without the unused classifier."""
+        layers = {id(p) for layer in self.model.classifier_layers() for p in layer.parameters()}
+        dropped = {name for name, p in self.model.network.named_parameters() if id(p) in layers}
+        return {k: v for k, v in self.model.network.state_dict().items() if k not in dropped}
+
+    def sha256(self) -> str:
+        """Of names, shapes and values of `own_state`: the same weights have it whatever file they came from."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.own_state().items()):
+            values = tensor.detach().cpu().contiguous()
+            digest.update(f"{name} {values.dtype} {tuple(values.shape)}\n".encode())
+            digest.update(values.reshape(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+
+def load_backbone(
+    name: str,
+    *,
+    pooling: Pooling = "head",
+    pretrained: bool = True,
+    weights: Path | None = None,
+    input_size: tuple[int, int] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Backbone:
+    """The timm model `name` in eval mode, parameters frozen."""
+    options = dict(options or {})
+    model = build_model(
+        name, _CLASSES, pretrained=pretrained and weights is None, weights=weights, input_size=input_size, **options
+    )
+    model.eval().requires_grad_(False)
+    return Backbone(model, pooling, name, options)
+
+
+def evaluation_transform(
+    backbone: Backbone, *, image_size: int | None = None, crop_pct: float | None = None
+) -> Preprocessing:
+    """The evaluation transform that the weights were made for, at another size or crop where asked."""
+    from timm.data import resolve_model_data_config
+
+    config = resolve_model_data_config(backbone.model.network)
+    size = (image_size, image_size) if image_size else tuple(int(v) for v in backbone.model.input_size)
+    share = float(crop_pct if crop_pct is not None else config["crop_pct"])
+    if not 0 < share <= 1:
+        raise ConfigError(f"crop_pct is {share:g}, but must be in (0, 1]")
+    interpolation = str(config["interpolation"])
+    known = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
+    mean, std = config["mean"], config["std"]
+    return Preprocessing(
+        (size[0], size[1]), math.floor(max(size) / share), "squash" if config["crop_mode"] == "squash" else "center",
+        interpolation if interpolation in known else "bicubic",  # type: ignore[arg-type]
+        (float(mean[0]), float(mean[1]), float(mean[2])), (float(std[0]), float(std[1]), float(std[2])),
+    )  # fmt: skip
+
+
+def save_backbone(cache: Path, backbone: Backbone) -> None:
+    """The weights beside the features."""
+    from safetensors.torch import save_file
+
+    tensors = {k: v.detach().cpu().contiguous().clone() for k, v in backbone.own_state().items()}
+    with replacing(cache / BACKBONE_FILE) as temporary:
+        save_file(tensors, temporary)
+
+
+def cached_backbone(cache: FeatureCache) -> Backbone:
+    """The backbone that made the features; its hash is checked."""
+    from safetensors.torch import load_file
+
+    m = cache.manifest
+    file = cache.path / BACKBONE_FILE
+    if not file.is_file():
+        raise FormatError(
+            "has no backbone to fuse with", where=file, fix="run the same calibrant features command again to add it"
+        )
+    size = Preprocessing.from_dict(m.preprocessing, where=cache.path).size
+    backbone = load_backbone(
+        str(m.model["name"]), pooling=m.pooling, pretrained=False, input_size=size, options=m.model["options"]
+    )
+    backbone.model.network.load_state_dict(load_file(file), strict=False)
+    if backbone.sha256() != m.model["sha256"]:
+        raise FormatError("is not the backbone that the features were made with", where=file, fix="extract again")
+    return backbone

@@ -1,0 +1,223 @@
+"""The feature cache: a folder of Parquet shards and one features.json that says how they were made.
+
+    feats/features.json                      model, its hash, preprocessing, pooling, views, classes, images
+    feats/train-eval-00000.parquet           id, label, features (fixed-size list)
+
+One shard holds one view of `block` images of one split, in the order of the data. A shard appears by rename when it is
+complete, so that extraction goes on where it stopped, and a folder that was made with another model, other pixels or
+other images is refused instead of mixed. Patch tokens are stored flat, T * D numbers a row.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.atomic import replacing, write_json
+from calibrant.errors import DataError, FormatError, did_you_mean
+
+FORMAT_VERSION = 1
+MANIFEST = "features.json"
+Pooling = Literal["head", "class", "mean", "tokens"]
+Storage = Literal["float32", "float16"]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What makes two caches the same. `images` has a digest of the ids, sizes and labels of each split."""
+
+    model: Mapping[str, Any]  # name, options, sha256 of the backbone's tensors, weights (file name only)
+    preprocessing: Mapping[str, Any]
+    pooling: Pooling
+    width: int  # D
+    tokens: int  # T; 1 where features are vectors
+    storage: Storage
+    amp: str
+    seed: int  # of random views
+    block: int  # images a shard
+    class_names: tuple[str, ...]
+    splits: Mapping[str, int]  # images of each
+    images: Mapping[str, str]
+    views: tuple[str, ...] = ("eval",)  # complete or being made
+    made_with: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "features", "format_version": FORMAT_VERSION, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, block: Any, *, where: Path) -> Manifest:
+        try:
+            if block["kind"] != "features":
+                raise FormatError(f"describes {block['kind']}, expected features", where=where)
+            version = int(block["format_version"])
+            if version > FORMAT_VERSION:
+                raise FormatError(
+                    f"features format {version} is newer than this Calibrant reads ({FORMAT_VERSION})",
+                    where=where, fix="update calibrant",
+                )  # fmt: skip
+            values = {k: v for k, v in block.items() if k not in ("kind", "format_version")}
+            return cls(**{**values, "class_names": tuple(values["class_names"]), "views": tuple(values["views"])})
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"damaged description of features ({error})", where=where) from None
+
+    def difference(self, other: Manifest) -> str | None:
+        """What would make shards of the two incompatible, in words; None where nothing would."""
+        if self.model["sha256"] != other.model["sha256"]:
+            return f"the features are from another model ({self.model['name']}, weights {self.model['sha256'][:12]})"
+        for name in ("preprocessing", "pooling", "storage", "amp", "seed", "block", "tokens", "width"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if _plain(mine) != _plain(theirs):
+                return f"the features were made with {name} {_short(mine, theirs)}"
+        if tuple(self.class_names) != tuple(other.class_names):
+            return "the features have other classes"
+        for split in self.images.keys() & other.images.keys():
+            if self.images[split] != other.images[split]:
+                return f"the images of {split} are not those that the features were made from"
+        return None
+
+
+class FeatureCache:
+    """A cache folder, for reading."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path, self.manifest = path, manifest
+
+    @classmethod
+    def open(cls, path: str | Path) -> FeatureCache:
+        path = Path(path)
+        file = path / MANIFEST
+        try:
+            block = json.loads(file.read_text())
+        except (FileNotFoundError, NotADirectoryError):
+            raise FormatError(
+                f"is not a feature cache: it has no {MANIFEST}", where=path,
+                fix=f"make one with: calibrant features --model NAME --data DIR --out {path}",
+            ) from None  # fmt: skip
+        except (OSError, ValueError) as error:
+            raise FormatError(f"cannot be read ({error})", where=file) from None
+        return cls(path, Manifest.from_dict(block, where=file))
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(self.manifest.class_names)
+
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self.manifest.splits)
+
+    def shard(self, split: str, view: str, number: int) -> Path:
+        return self.path / f"{split}-{view}-{number:05d}.parquet"
+
+    def shards(self, split: str) -> int:
+        return -(-self.manifest.splits[split] // self.manifest.block)
+
+    def missing(self, split: str, view: str) -> list[int]:
+        return [i for i in range(self.shards(split)) if not self.shard(split, view, i).is_file()]
+
+    def read(self, split: str, view: str = "eval") -> Rows:
+        """All rows of a split through one view."""
+        if split not in self.manifest.splits:
+            raise DataError(f'has no split "{split}"', where=self.path, fix=did_you_mean(split, self.manifest.splits))
+        if view not in self.manifest.views:
+            raise DataError(
+                f'has no view "{view}"', where=self.path,
+                fix=f"{did_you_mean(view, self.manifest.views)}; or add it: calibrant features ... --view {view}",
+            )  # fmt: skip
+        gaps = self.missing(split, view)
+        if gaps:
+            raise DataError(
+                f"extraction is not complete: {split} ({view}) lacks {len(gaps)} of {self.shards(split)} shards",
+                where=self.path, fix="run the same calibrant features command again, it goes on where it stopped",
+            )  # fmt: skip
+        parts = [self._read_shard(self.shard(split, view, i)) for i in range(self.shards(split))]
+        rows = Rows(
+            tuple(i for p in parts for i in p.ids),
+            np.concatenate([p.labels for p in parts]),
+            np.concatenate([p.features for p in parts]),
+        )
+        if len(rows.ids) != self.manifest.splits[split]:
+            raise FormatError(
+                f"{split} ({view}) has {len(rows.ids)} rows, {MANIFEST} says {self.manifest.splits[split]}",
+                where=self.path, fix="delete the folder and extract again",
+            )  # fmt: skip
+        return rows
+
+    def _read_shard(self, file: Path) -> Rows:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        m = self.manifest
+        try:
+            table = pq.read_table(file)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise FormatError(f"not a readable Parquet file ({error})", where=file) from None
+        for column in ("id", "label", "features"):
+            if column not in table.schema.names:
+                raise FormatError(
+                    f'has no column "{column}"', where=file,
+                    fix=f"its columns are {', '.join(table.schema.names)}; extract again or rename one",
+                )  # fmt: skip
+        kind = table.schema.field("features").type
+        if not pa.types.is_fixed_size_list(kind) or kind.list_size != m.width * m.tokens:
+            got = kind.list_size if pa.types.is_fixed_size_list(kind) else kind
+            raise FormatError(f"features have width {got}, {MANIFEST} says {m.width * m.tokens}", where=file)
+        flat = table.column("features").combine_chunks().flatten().to_numpy(zero_copy_only=False)
+        features = flat.astype(np.float32, copy=False).reshape(len(table), -1)
+        if m.tokens > 1:
+            features = features.reshape(len(table), m.tokens, m.width)
+        if not np.isfinite(features).all():
+            row = int(np.flatnonzero(~np.isfinite(features).reshape(len(table), -1).all(1))[0])
+            raise DataError(
+                f"features of {table.column('id')[row].as_py()} are not finite", where=file, fix="extract without --amp"
+            )
+        labels = table.column("label").fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        if len(labels) and (labels.min() < 0 or labels.max() >= len(m.class_names)):
+            bad = int(labels.max()) if labels.max() >= len(m.class_names) else int(labels.min())
+            what = "a row has no label" if bad == -1 else f"label {bad}, but there are {len(m.class_names)} classes"
+            raise DataError(what, where=file, fix="was it written for other data?")
+        return Rows(tuple(table.column("id").to_pylist()), labels, features)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Features of a split: (N, D), or (N, T, D) patch tokens."""
+
+    ids: tuple[str, ...]
+    labels: NDArray[np.int64]
+    features: NDArray[np.float32]
+
+
+def write_shard(
+    file: Path, ids: Sequence[str], labels: NDArray[np.int64], features: NDArray[np.floating[Any]], storage: Storage
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    flat = np.ascontiguousarray(features.reshape(len(ids), -1), dtype=np.dtype(storage))
+    values = pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), flat.shape[1])
+    table = pa.table({"id": pa.array(ids, pa.string()), "label": pa.array(labels, pa.int64()), "features": values})
+    with replacing(file) as temporary:
+        # Float features are noise to a compressor.
+        pq.write_table(table, temporary, compression={"id": "zstd", "label": "zstd", "features": "none"})
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    write_json(path / MANIFEST, manifest.to_dict())
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def _short(mine: Any, theirs: Any) -> str:
+    """The entries that differ, of two tables; both values otherwise."""
+    if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
+        a, b = _plain(dict(mine)), _plain(dict(theirs))
+        keys = [k for k in a.keys() | b.keys() if a.get(k) != b.get(k)]
+        return ", ".join(f"{k} = {a.get(k)}, not {b.get(k)}" for k in sorted(keys))
+    return f"{mine}, not {theirs}"

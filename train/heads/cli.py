@@ -1,0 +1,161 @@
+"""`calibrant features`, `calibrant head` and `calibrant sweep`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.option("--model", required=True, help="Any timm model, e.g. vit_base_patch16_dinov3.lvd1689m.")
+@click.option("--data", type=click.Path(path_type=Path), required=True, help="Image folder, with or without splits.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Cache folder; resumed if it is there.")
+@click.option("--weights", type=click.Path(path_type=Path), help="Local .safetensors or .pth instead of the model hub.")
+@click.option("--pretrained/--no-pretrained", default=True, help="Weights of the model hub.", show_default=True)
+@click.option(
+    "--pooling", type=click.Choice(["head", "class", "mean", "tokens"]), default="head", show_default=True,
+    help="head: what the model's own classifier reads; tokens: every patch, for head.kind = map.",
+)  # fmt: skip
+@click.option(
+    "--view", "views", multiple=True, default=("eval",), show_default=True,
+    help="eval, flip, full, full-flip, crop1, crop2, ...; repeat for several. New views are added to a cache.",
+)  # fmt: skip
+@click.option("--image-size", type=int, help="Pixels; the model's own if not given.")
+@click.option("--crop-pct", type=float, help="Crop over resize; the model's own if not given.")
+@click.option("--amp", type=click.Choice(["none", "bf16", "fp16"]), default="none", show_default=True)
+@click.option("--storage", type=click.Choice(["float32", "float16"]), default="float32", show_default=True)
+@click.option("--batch-size", type=click.IntRange(min=1), default=32, show_default=True)
+@click.option("--workers", type=click.IntRange(min=0), default=1, show_default=True, help="Threads that decode ahead.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of random views.")
+@click.option("--device", default="auto", show_default=True)
+@click.option(
+    "--model-option", "options", multiple=True, metavar="KEY=VALUE", help="For timm's constructor; repeatable."
+)
+@click.option("--json", "as_json", is_flag=True, help="Result as JSON.")
+def features(
+    model: str, data: Path, out: Path, weights: Path | None, pretrained: bool, pooling: Any, views: tuple[str, ...],
+    image_size: int | None, crop_pct: float | None, amp: Any, storage: Any, batch_size: int, workers: int, seed: int,
+    device: str, options: tuple[str, ...], as_json: bool,
+) -> None:  # fmt: skip
+    """Run a frozen backbone over a folder once and keep its features.
+
+    \b
+    Example: calibrant features --model vit_base_patch16_dinov3.lvd1689m --data birds --out feats
+    """
+    from calibrant.config import with_overrides
+    from calibrant.train.heads.features import FeatureConfig, extract
+
+    done = extract(
+        FeatureConfig(
+            model, data, out, pretrained, weights, pooling, views, image_size, crop_pct, amp, storage, batch_size,
+            workers=workers, seed=seed, device=device, options=with_overrides({}, options),
+        )
+    )  # fmt: skip
+    m = done.cache.manifest
+    if as_json:
+        facts = {"made": done.made, "kept": done.kept, "passes": done.images}
+        click.echo(json.dumps({**facts, "out": str(out), "manifest": m.to_dict()}, indent=2))
+        return
+    shape = f"{m.tokens} x {m.width}" if m.tokens > 1 else str(m.width)
+    click.echo(
+        f"{out}: {done.made} shards made, {done.kept} kept; {m.model['name']} ({m.model['sha256'][:12]}), {shape} a row"
+    )
+    click.echo("  ".join(f"{name} {count}" for name, count in m.splits.items()) + f"  views {' '.join(m.views)}")
+    click.echo(f"Next: calibrant head {out} --set input.transform=standardise --out runs/head")
+
+
+@click.command()
+@click.argument("features", type=click.Path(path_type=Path))
+@click.argument("config", type=click.Path(path_type=Path), required=False)
+@click.option("--out", type=click.Path(path_type=Path), help="Run folder; without it, metrics only.")
+@click.option("--kind", help="head.kind: linear, logistic, mlp, cosine, arcface, ncm, lda, map, prototype.")
+@click.option("--loss", help="loss.name: ce, balanced-softmax, focal, ldam, vace, fedlas-ls, ...")
+@click.option("--set", "settings", multiple=True, metavar="TABLE.KEY=VALUE", help="Any setting; repeatable.")
+@click.option("--seed", type=int)
+@click.option("--data", type=click.Path(path_type=Path), help="The image folder, for the comparison that export makes.")
+@click.option("--device", default="cpu", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Result as JSON.")
+def head(
+    features: Path, config: Path | None, out: Path | None, kind: str | None, loss: str | None,
+    settings: tuple[str, ...], seed: int | None, data: Path | None, device: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Train a head on cached features; write a run that predict, calibrate, evaluate and export read.
+
+    \b
+    Example: calibrant head feats --loss balanced-softmax --set input.transform=standardise \\
+                 --set posthoc.temperature=global --out runs/head
+    """
+    import torch
+
+    from calibrant.config import read_toml
+    from calibrant.train.heads.cache import FeatureCache
+    from calibrant.train.heads.config import head_config
+    from calibrant.train.heads.experiment import Matrices, run_experiment
+    from calibrant.train.heads.run import summary, write_run
+
+    extra = [
+        f"{key}={json.dumps(value)}"
+        for key, value in (("head.kind", kind), ("loss.name", loss), ("seed", seed)) if value is not None
+    ]  # fmt: skip
+    table = read_toml(config) if config is not None else {}
+    chosen = head_config(table, [*extra, *settings], where=config or "calibrant head")
+    cache = FeatureCache.open(features)
+    if device == "cpu":
+        torch.set_num_threads(1)  # more threads gain nothing at this size and change the last bits
+    result = run_experiment(Matrices(cache), chosen, device=device)
+    run = None if out is None else write_run(out, cache, result, data=data)
+    command = None if run is None else run.export_command
+    if as_json:
+        click.echo(json.dumps(summary(result, cache, command), indent=2))
+        return
+    click.echo(report(result))
+    if run is not None:
+        click.echo(f"\nWritten to {run.path}. Next:")
+        click.echo(f"  {command}" if command else f"  the views {' '.join(chosen.data.test_views)} cannot be one graph")
+
+
+def report(result: Any) -> str:
+    """Metrics of validation and test side by side, and the total of all prior corrections."""
+    from calibrant.progress import table
+    from calibrant.train.heads.scores import METRICS
+
+    columns = [("val", result.val_metrics)] + ([("test", result.test_metrics)] if result.test_metrics else [])
+    rows = [[name, *(f"{values[name]:.4f}" for _, values in columns)] for name in METRICS]
+    lines = [table(["", *(name for name, _ in columns)], rows), ""]
+    parts = " + ".join(f"{name} {value:.2f}" for name, value in result.corrections.items()) or "none"
+    lines.append(f"prior correction: {parts}; total strength {result.total_strength:.2f}")
+    warning = result.double_correction()
+    if warning:
+        lines.append(f"Warning: {warning}, and 1 is Bayes")
+    return "\n".join(lines)
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--features", type=click.Path(path_type=Path), help="Feature cache; else the file's own `features`.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the results; else the file's own `out`.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes; one per core if not given.")
+@click.option("--shard", default="1/1", show_default=True, metavar="I/N", help="This machine's part of the jobs.")
+@click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
+def sweep(
+    config: Path, features: Path | None, out: Path | None, workers: int | None, shard: str, as_json: bool
+) -> None:
+    """Compare heads: a baseline and one change at a time, a grid, or Optuna, over several seeds.
+
+    Finished runs are kept and never made again; an interrupted sweep goes on where it stopped.
+
+    \b
+    Example: calibrant sweep longtail.toml --features feats --out sweeps/longtail
+    """
+    from calibrant.train.heads.sweep import read_sweep, run_sweep
+
+    plan = read_sweep(config, features=features, out=out)
+    done = run_sweep(plan, workers=workers, shard=shard, say=lambda line: click.echo(line, err=True))
+    if done.table is None:
+        click.echo(f"{done.finished} of {done.total} runs are finished; the other shards have the rest")
+        return
+    click.echo(json.dumps(done.table.to_dict(), indent=2) if as_json else done.table.text())
+    click.echo(f"{plan.out}: results.csv, results.parquet, table.md, table.html", err=True)

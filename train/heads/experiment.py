@@ -1,0 +1,155 @@
+"""One head from a feature cache: rows, training, post-hoc fit, metrics. A function of (cache, config) alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant.errors import ConfigError, DataError, did_you_mean
+from calibrant.train.heads.cache import FeatureCache
+from calibrant.train.heads.config import HeadConfig
+from calibrant.train.heads.posthoc import PostHoc, fit_posthoc
+from calibrant.train.heads.scores import measure
+from calibrant.train.heads.split import Fold, hold_out
+from calibrant.train.heads.trainer import TrainedHead, train_head
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of one split: through each view for training, averaged over the test views otherwise."""
+
+    ids: tuple[str, ...]
+    labels: NDArray[np.int64]
+    features: NDArray[np.float32]
+
+
+class Matrices:
+    """A cache in memory, each (split, view) read once."""
+
+    def __init__(self, cache: FeatureCache) -> None:
+        self.cache = cache
+        self._read: dict[tuple[str, str], Part] = {}
+
+    def part(self, split: str, view: str) -> Part:
+        key = (split, view)
+        if key not in self._read:
+            rows = self.cache.read(split, view)
+            self._read[key] = Part(rows.ids, rows.labels, rows.features)
+        return self._read[key]
+
+    def averaged(self, split: str, views: Sequence[str], rows: NDArray[np.intp] | None = None) -> Part:
+        """Features averaged over views: of a linear head the same as averaging logits."""
+        parts = [self.part(split, view) for view in views]
+        first = parts[0]
+        index = np.arange(len(first.labels)) if rows is None else rows
+        total = parts[0].features[index].copy()
+        for p in parts[1:]:
+            total += p.features[index]
+        if len(parts) > 1:
+            total /= len(parts)
+        return Part(tuple(first.ids[i] for i in index), first.labels[index], total)
+
+    def stacked(self, split: str, views: Sequence[str], rows: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
+        """Every view of every row, one view after the other."""
+        parts = [self.part(split, view) for view in views]
+        x = np.concatenate([p.features[rows] for p in parts])
+        y = np.concatenate([p.labels[rows] for p in parts])
+        return torch.from_numpy(x), torch.from_numpy(y)
+
+
+@dataclass(frozen=True)
+class Result:
+    config: HeadConfig
+    trained: TrainedHead
+    posthoc: PostHoc
+    fold: Fold
+    counts: NDArray[np.int64]  # (C,) training images
+    val: Part
+    test: Part | None
+    val_logits: NDArray[np.float32]  # what the head claims
+    test_logits: NDArray[np.float32] | None
+    val_metrics: dict[str, float]
+    test_metrics: dict[str, float] | None
+
+    @property
+    def corrections(self) -> dict[str, float]:
+        """Every correction of the class prior by name; their sum is the total strength."""
+        after = {"post hoc": self.posthoc.tau} if self.posthoc.tau else {}
+        return {**self.trained.corrections, **after}
+
+    @property
+    def total_strength(self) -> float:
+        return sum(self.corrections.values())
+
+    def double_correction(self) -> str | None:
+        """One line where the prior is corrected by more than one means."""
+        if len(self.corrections) < 2:
+            return None
+        parts = " + ".join(f"{name} {value:.2f}" for name, value in self.corrections.items())
+        return (
+            f"the class prior is corrected {len(self.corrections)} times: {parts} = {self.total_strength:.2f} in total"
+        )
+
+
+def run_experiment(
+    matrices: Matrices,
+    config: HeadConfig,
+    *,
+    device: str | torch.device = "cpu",
+    on_epoch: Callable[[int, float], None] = lambda epoch, loss: None,
+) -> Result:
+    """Train and measure one head. Temperature, strength and shifts see validation rows only."""
+    cache, data = matrices.cache, config.data
+    names = cache.class_names
+    background = _background(data.background, names)
+    labels = matrices.part("train", data.train_views[0]).labels
+    has_val = "val" in cache.manifest.splits
+    fold = hold_out(
+        labels, names, val_per_class=data.val_per_class, val_fraction=data.val_fraction, imbalance=data.imbalance,
+        order_seed=data.order_seed, split_seed=config.seed if data.split_seed is None else data.split_seed,
+        has_val=has_val,
+    )  # fmt: skip
+    counts = np.bincount(labels[fold.train], minlength=len(names)).astype(np.int64)
+    x, y = matrices.stacked("train", data.train_views, fold.train)
+    held_out = has_val and data.val_per_class is None
+    val = matrices.averaged("val", data.test_views) if held_out else (
+        matrices.averaged("train", data.test_views, fold.val)
+    )  # fmt: skip
+    if not len(val.labels):
+        raise DataError("there are no validation rows", fix="set data.val_per_class")
+    test = matrices.averaged("test", data.test_views) if "test" in cache.manifest.splits else None
+    x, y = x.to(device), y.to(device)
+    val_x = torch.from_numpy(val.features).to(device)
+    trained = train_head(
+        config, x, y, len(names), validation=(val_x, torch.from_numpy(val.labels).to(device)), on_epoch=on_epoch
+    )
+    val_logits = _claimed(trained, val_x)
+    posthoc = fit_posthoc(config.posthoc, val_logits, val.labels, counts)
+    test_logits = None if test is None else _claimed(trained, torch.from_numpy(test.features).to(device))
+
+    def metrics(z: NDArray[np.float32], y: NDArray[np.int64]) -> dict[str, float]:
+        return measure(posthoc.probabilities(z), y, counts, background=background)
+
+    return Result(
+        config, trained, posthoc, fold, counts, val, test, val_logits, test_logits, metrics(val_logits, val.labels),
+        None if test is None or test_logits is None else metrics(test_logits, test.labels),
+    )  # fmt: skip
+
+
+def _claimed(trained: TrainedHead, x: Tensor) -> NDArray[np.float32]:
+    result: Any = trained.claimed(trained.logits(x)).float().cpu().numpy()
+    return np.asarray(result, np.float32)
+
+
+def _background(name: str | None, names: Sequence[str]) -> int | None:
+    if name is None:
+        return None
+    if name not in names:
+        raise ConfigError(f'no class "{name}"', where="data.background", fix=did_you_mean(name, names))
+    return names.index(name)

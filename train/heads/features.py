@@ -1,0 +1,260 @@
+"""From images to a feature cache: an image is decoded once for all its views; a complete shard is never made again."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant._version import __version__
+from calibrant.errors import ConfigError, DataError, FormatError
+from calibrant.preprocessing import Preprocessing
+from calibrant.progress import bar
+from calibrant.train.data.folder import class_folders, read_classes, read_known_classes, require_folder, split_folder
+from calibrant.train.data.image_set import ImageSet
+from calibrant.train.heads.backbone import (
+    BACKBONE_FILE,
+    Backbone,
+    evaluation_transform,
+    load_backbone,
+    save_backbone,
+)
+from calibrant.train.heads.cache import (
+    MANIFEST,
+    FeatureCache,
+    Manifest,
+    Pooling,
+    Storage,
+    write_manifest,
+    write_shard,
+)
+from calibrant.train.heads.views import Pixels, check_view, make_view
+
+logger = logging.getLogger(__name__)
+
+Amp = Literal["none", "bf16", "fp16"]
+
+
+@dataclass(frozen=True)
+class FeatureConfig:
+    """What `calibrant features` is told."""
+
+    model: str
+    data: Path
+    out: Path
+    pretrained: bool = True
+    weights: Path | None = None
+    pooling: Pooling = "head"
+    views: tuple[str, ...] = ("eval",)
+    image_size: int | None = None
+    crop_pct: float | None = None
+    amp: Amp = "none"
+    storage: Storage = "float32"
+    batch_size: int = 32
+    block: int = 512
+    workers: int = 1  # threads that decode ahead
+    seed: int = 0
+    device: str = "auto"
+    options: Mapping[str, Any] | None = None
+    keep_backbone: bool = True  # its weights beside the features, so that a head can be fused without them
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """What a run of `extract` did."""
+
+    cache: FeatureCache
+    made: int  # shards
+    kept: int  # shards that were there already
+    images: int  # forward passes, one for each image and view
+
+
+def read_splits(path: Path) -> tuple[tuple[str, ...], dict[str, ImageSet]]:
+    """Class names and the splits of an image folder as they are on disk; a folder of classes is one split, train.
+
+    Nothing is held out here: that belongs to the head, so that one cache serves many divisions.
+    """
+    require_folder(path)
+    train = split_folder(path, "train")
+    if train is None:
+        classes = class_folders(path)
+        return tuple(classes), {"train": read_classes(path, classes)}
+    classes = class_folders(train)
+    splits = {"train": read_classes(train, classes, root=path)}
+    for name in ("val", "test"):
+        folder = split_folder(path, name)
+        if folder is not None:
+            splits[name] = read_known_classes(folder, classes, root=path)
+    return tuple(classes), splits
+
+
+def extract(config: FeatureConfig) -> Extracted:
+    """Make what is missing of the cache `config.out`; refuse one that was made with anything else."""
+    for view in config.views:
+        check_view(view)
+    if len(set(config.views)) != len(config.views):
+        raise ConfigError("a view is named twice", where="--view")
+    class_names, splits = read_splits(config.data)
+    size = None if config.image_size is None else (config.image_size, config.image_size)
+    backbone = load_backbone(
+        config.model, pooling=config.pooling, pretrained=config.pretrained, weights=config.weights, input_size=size,
+        options=config.options,
+    )  # fmt: skip
+    preprocessing = evaluation_transform(backbone, image_size=config.image_size, crop_pct=config.crop_pct)
+    wanted = describe(config, backbone, preprocessing, class_names, splits)
+    cache = _open_or_start(config.out, wanted)
+    if config.keep_backbone and not (config.out / BACKBONE_FILE).is_file():
+        save_backbone(config.out, backbone)
+    todo = [
+        (split, number, views)
+        for split in splits
+        for number in range(cache.shards(split))
+        if (views := [v for v in config.views if not cache.shard(split, v, number).is_file()])
+    ]
+    total = sum(cache.shards(split) for split in splits) * len(config.views)
+    device = torch.device(
+        ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
+    )
+    backbone.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    made = images = 0
+    with bar(
+        what="features", total=sum(_rows(splits[s], n, config.block) * len(v) for s, n, v in todo), unit="img"
+    ) as b:
+        for split, number, views in todo:
+            part = splits[split].rows(
+                np.arange(len(splits[split]))[number * config.block : (number + 1) * config.block]
+            )
+            features = forward_views(
+                backbone, part, preprocessing, views, batch_size=config.batch_size, workers=config.workers,
+                amp=config.amp, seed=config.seed, device=device, on_batch=b.update,
+            )  # fmt: skip
+            for view in views:
+                write_shard(cache.shard(split, view, number), part.ids, part.labels, features[view], config.storage)
+                made += 1
+            images += len(part) * len(views)
+    return Extracted(cache, made, total - made, images)
+
+
+def describe(
+    config: FeatureConfig,
+    backbone: Backbone,
+    preprocessing: Preprocessing,
+    class_names: Sequence[str],
+    splits: Mapping[str, ImageSet],
+) -> Manifest:
+    model = {
+        "name": config.model, "options": dict(config.options or {}), "sha256": backbone.sha256(),
+        "weights": config.weights.name if config.weights else None,
+    }  # fmt: skip
+    import timm
+
+    return Manifest(
+        model, preprocessing.to_dict(), config.pooling, backbone.width, backbone.tokens, config.storage, config.amp,
+        config.seed, config.block, tuple(class_names), {k: len(v) for k, v in splits.items()},
+        {k: _digest(v) for k, v in splits.items()}, tuple(config.views),
+        {"calibrant": __version__, "torch": torch.__version__, "timm": timm.__version__},
+    )  # fmt: skip
+
+
+def _open_or_start(path: Path, wanted: Manifest) -> FeatureCache:
+    if (path / MANIFEST).is_file():
+        found = FeatureCache.open(path)
+        difference = found.manifest.difference(wanted)
+        if difference is not None:
+            raise FormatError(difference, where=path, fix="use another --out, or delete the folder")
+        views = (*found.manifest.views, *(v for v in wanted.views if v not in found.manifest.views))
+        merged = replace(found.manifest, views=views)
+    elif path.exists() and any(path.iterdir()):
+        raise FormatError(f"is not empty and has no {MANIFEST}", where=path, fix="use another --out")
+    else:
+        merged = wanted
+    write_manifest(path, merged)
+    return FeatureCache(path, merged)
+
+
+def forward_views(
+    backbone: Backbone,
+    images: ImageSet,
+    preprocessing: Preprocessing,
+    views: Sequence[str],
+    *,
+    batch_size: int,
+    workers: int = 1,
+    amp: Amp = "none",
+    seed: int = 0,
+    device: torch.device | None = None,
+    on_batch: Any = lambda n: None,
+) -> dict[str, NDArray[np.float32]]:
+    """Features (N, D) or (N, T, D) of every image through every view; one decoding of an image serves all views."""
+    device = device or next(backbone.parameters()).device
+    mean = 255 * torch.tensor(preprocessing.mean, device=device)
+    std = 255 * torch.tensor(preprocessing.std, device=device)
+    parts: dict[str, list[NDArray[np.float32]]] = {view: [] for view in views}
+
+    def decode(i: int) -> list[Pixels]:
+        image = images.image(i)
+        return [make_view(image, v, preprocessing, seed=seed, id=images.ids[i]) for v in views]
+
+    for decoded in _ahead(decode, len(images), batch_size, workers):
+        for k, view in enumerate(views):
+            pixels = torch.from_numpy(np.stack([one[k] for one in decoded])).to(device, non_blocking=True)
+            with torch.inference_mode(), _autocast(amp, device):
+                # The bytes lie in NHWC, which is channels_last already: no transposition is ever made.
+                x: Tensor = pixels.float().sub_(mean).div_(std).permute(0, 3, 1, 2)
+                f = backbone(x).float()
+            parts[view].append(f.cpu().numpy())
+            on_batch(len(decoded))
+    return {view: np.concatenate(found) for view, found in parts.items()}
+
+
+def _ahead(decode: Any, count: int, batch_size: int, workers: int) -> Iterator[list[list[Pixels]]]:
+    """Batches of decoded images, the next one being decoded while the caller works on this one."""
+    starts = range(0, count, batch_size)
+    if workers < 1:
+        for first in starts:
+            yield [decode(i) for i in range(first, min(first + batch_size, count))]
+        return
+    with ThreadPoolExecutor(workers) as pool:
+
+        def submit(first: int) -> list[Future[list[Pixels]]]:
+            return [pool.submit(decode, i) for i in range(first, min(first + batch_size, count))]
+
+        waiting = submit(0) if count else []
+        for first in starts:
+            current, waiting = waiting, submit(first + batch_size) if first + batch_size < count else []
+            try:
+                yield [f.result() for f in current]
+            except DataError:
+                for f in waiting:
+                    f.cancel()
+                raise
+
+
+def _autocast(amp: Amp, device: torch.device) -> AbstractContextManager[Any]:
+    if amp == "none":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16 if amp == "bf16" else torch.float16)
+
+
+def _rows(images: ImageSet, number: int, block: int) -> int:
+    return min(block, len(images) - number * block)
+
+
+def _digest(images: ImageSet) -> str:
+    """Ids, labels and file sizes: images that were replaced by others are noticed."""
+    digest = hashlib.sha256()
+    for i, (id, label) in enumerate(zip(images.ids, images.labels, strict=True)):
+        file = None if images.files is None else images.files[i]
+        size = file.stat().st_size if isinstance(file, Path) else 0
+        digest.update(f"{id} {label} {size}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,192 @@
+"""What is done to the logits of a trained head, fitted on validation rows and deployed as the one formula:
+
+    p = softmax( w_k z_k + c_k - a r_k ),    r = log(pi_train / pi_target), pi_target uniform
+
+z: the logits that the head claims. w_k = 1 / T_k; c_k: shifts that meet a wanted recall or precision; a: strength.
+The strength is chosen on the raw logits, z - tau r, whose decisions a temperature does not move: a = tau / T. What the
+training has absorbed already and tau are on one scale, and their sum is the total strength.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibration import Calibrator, fit
+from calibrant.calibration.adjustment import log_prior_ratio
+from calibrant.calibration.metrics import macro_f1
+from calibrant.calibration.softmax import softmax
+from calibrant.train.heads.config import PostHocConfig
+
+logger = logging.getLogger(__name__)
+
+Vector = NDArray[np.float64]
+GRID = np.round(np.arange(0.0, 4.0001, 0.1), 10)  # of tau, the total strength it may reach on top of the training's
+_RIDGE = 0.05  # pull of a class's log temperature towards the common one: classes have a handful of rows
+
+
+@dataclass(frozen=True)
+class PostHoc:
+    """w, c and a of the formula; `tau` is a on the scale of the raw logits."""
+
+    weights: Vector  # (C,)
+    shifts: Vector  # (C,)
+    strength: float  # a
+    tau: float
+    ratio: Vector  # r (C,)
+    unmet: tuple[int, ...] = ()  # classes whose wanted recall or precision no shift reached
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    def logits(self, z: NDArray[np.floating[Any]]) -> Vector:
+        result: Vector = np.asarray(z, np.float64) * self.weights + self.shifts - self.strength * self.ratio
+        return result
+
+    def probabilities(self, z: NDArray[np.floating[Any]]) -> Vector:
+        return softmax(self.logits(z))
+
+    def calibrator(self) -> Calibrator:
+        """w and c for `calibrant export --calibrator`; the prior term stays outside, in `--adjust`."""
+        classes = len(self.weights)
+        if np.ptp(self.weights) == 0 and not self.shifts.any():
+            return Calibrator("temperature", classes, {"temperature": float(1.0 / self.weights[0])})
+        return Calibrator("vector", classes, {"weights": self.weights.tolist(), "bias": self.shifts.tolist()})
+
+
+def fit_posthoc(
+    config: PostHocConfig, z: NDArray[np.floating[Any]], labels: NDArray[np.int64], counts: NDArray[np.int64]
+) -> PostHoc:
+    """Fit on validation logits z (N, C). counts: (C,) training images.
+
+    Rows are weighted so that every class counts alike: the target prior is uniform, whatever the validation set's is.
+    """
+    ratio = log_prior_ratio(counts, smooth=0.0 if counts.min() > 0 else 1.0)
+    z64: Vector = np.asarray(z, np.float64)
+    row_weights = balancing(labels, len(counts))
+    tau = float(choose_strength(z64, labels, ratio)) if config.adjust == "auto" else float(config.adjust)
+    u = z64 - tau * ratio
+    b = np.ones(len(counts))
+    if config.temperature != "none":
+        calibrator = fit("temperature", u, labels, weights=row_weights)
+        b[:] = 1.0 / float(calibrator.parameters["temperature"])
+    strength = tau * float(b[0])
+    if config.temperature == "per-class":
+        b = class_slopes(z64, labels, row_weights, offset=-strength * ratio, common=float(b[0]))
+    shifts: Vector = np.zeros(len(counts))
+    unmet: tuple[int, ...] = ()
+    if config.recall or config.precision:
+        scores = z64 * b - strength * ratio
+        shifts, unmet = wanted_shifts(scores, labels, recall=config.recall, precision=config.precision)
+    return PostHoc(b, shifts, strength, tau, ratio, unmet)
+
+
+def balancing(labels: NDArray[np.int64], classes: int) -> Vector:
+    """Weight of each row so that all classes present count alike; mean 1."""
+    n = np.bincount(labels, minlength=classes)
+    present = int((n > 0).sum())
+    weights: Vector = len(labels) / (present * n[labels].astype(np.float64))
+    return weights
+
+
+def choose_strength(z: Vector, labels: NDArray[np.int64], ratio: Vector) -> float:
+    """tau of the grid with the best validation macro-F1, each value judged with its neighbours: the curve is noisy."""
+    weights = balancing(labels, len(ratio))
+    scores = np.asarray([macro_f1(softmax(z - tau * ratio), labels, weights=weights) for tau in GRID])
+    padded = np.concatenate([scores[:1], scores, scores[-1:]])
+    smooth = (padded[:-2] + padded[1:-1] + padded[2:]) / 3
+    return float(GRID[int(smooth.argmax())])
+
+
+def class_slopes(z: Vector, labels: NDArray[np.int64], weights: Vector, *, offset: Vector, common: float) -> Vector:
+    """b_k = 1/T_k that minimise the NLL of softmax(b_k z_k + offset_k) plus a ridge on log(b_k / common)."""
+    from scipy.optimize import minimize
+
+    n, w = len(labels), weights / weights.sum()
+    rows = np.arange(n)
+
+    def value(log_b: Vector) -> tuple[float, Vector]:
+        b = np.exp(log_b)
+        u = z * b + offset
+        top = u.max(1, keepdims=True)
+        e = np.exp(u - top)
+        s = e.sum(1, keepdims=True)
+        nll = float(w @ (np.log(s[:, 0]) + top[:, 0] - u[rows, labels]))
+        p = e / s
+        p[rows, labels] -= 1
+        d = log_b - np.log(common)
+        gradient = (w @ (p * z)) * b + _RIDGE * d / len(d)
+        return nll + 0.5 * _RIDGE * float(d @ d) / len(d), gradient
+
+    found = minimize(value, np.full(z.shape[1], np.log(common)), jac=True, method="L-BFGS-B")
+    result: Vector = np.exp(found.x)
+    return result
+
+
+def wanted_shifts(
+    scores: Vector, labels: NDArray[np.int64], *, recall: float = 0.0, precision: float = 0.0, passes: int = 50
+) -> tuple[Vector, tuple[int, ...]]:
+    """c (C,) with which argmax(scores + c) has the wanted recall (or precision) in every class, and who has it not.
+
+    One class after the other gets the smallest change that meets its own goal, in passes: raising one class takes rows
+    from the others, so the goal may not exist. Classes without rows are left alone.
+    """
+    classes = scores.shape[1]
+    c = np.zeros(classes)
+    present = np.flatnonzero(np.bincount(labels, minlength=classes))
+    goal = recall or precision
+    move = _raise_for_recall if recall else _lower_for_precision
+    for _ in range(passes):
+        moved = False
+        for k in present:
+            step = move(scores + c, labels, int(k), goal)
+            if step:
+                c[k] += step
+                moved = True
+        if not moved:
+            break
+    predicted = (scores + c).argmax(1)
+    unmet = tuple(int(k) for k in present if _reached(predicted, labels, int(k), recall=bool(recall)) < goal - 1e-12)
+    if unmet:
+        logger.warning("no shifts reach %s %.2f in %d of %d classes", "recall" if recall else "precision", goal,
+                       len(unmet), len(present))  # fmt: skip
+    return c, unmet
+
+
+def _margin(scores: Vector, k: int) -> Vector:
+    """How far class k is behind the best other class, per row; it wins below 0 (and at 0 where k comes first)."""
+    others = scores.copy()
+    others[:, k] = -np.inf
+    result: Vector = others.max(1) - scores[:, k]
+    return result
+
+
+def _raise_for_recall(scores: Vector, labels: NDArray[np.int64], k: int, goal: float) -> float:
+    behind = np.sort(_margin(scores[labels == k], k))
+    needed = behind[int(np.ceil(goal * len(behind) - 1e-9)) - 1]
+    return 0.0 if needed < 0 else float(needed) + 1e-6
+
+
+def _lower_for_precision(scores: Vector, labels: NDArray[np.int64], k: int, goal: float) -> float:
+    """The smallest drop after which the rows still given to k are right often enough; none left counts as met."""
+    behind = _margin(scores, k)
+    claimed = np.flatnonzero(behind <= 0)
+    order = claimed[np.argsort(behind[claimed], kind="stable")]  # the surest first
+    if not len(order):
+        return 0.0
+    right = np.cumsum(labels[order] == k) / np.arange(1, len(order) + 1)
+    if right[-1] >= goal - 1e-12:
+        return 0.0
+    good = np.flatnonzero(right >= goal - 1e-12)
+    keep = int(good[-1]) + 1 if len(good) else 0
+    return float(behind[order[keep]]) - 1e-6  # the first row to lose
+
+
+def _reached(predicted: NDArray[np.intp], labels: NDArray[np.int64], k: int, *, recall: bool) -> float:
+    chosen = labels == k if recall else predicted == k
+    if not chosen.any():
+        return 1.0
+    return float(((predicted == k) & (labels == k)).sum() / chosen.sum())

@@ -1,0 +1,121 @@
+"""The run folder of a head: what predict, calibrate, evaluate and export read, as of any other run.
+
+config.json, model.safetensors (backbone and head), predictions/*.parquet as of `calibrant train`; besides head.json
+(metrics, corrections, the command that exports it) and calibrator.json (temperature or shifts, where fitted).
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant._version import __version__
+from calibrant.atomic import write_json, write_text
+from calibrant.config import to_table
+from calibrant.predictions import Predictions, Source
+from calibrant.train.heads.backbone import cached_backbone
+from calibrant.train.heads.cache import FeatureCache
+from calibrant.train.heads.experiment import Part, Result
+from calibrant.train.heads.fused import fuse
+from calibrant.train.heads.views import IN_GRAPH
+from calibrant.train.run import CONFIG_FILE, FORMAT_VERSION, MODEL_FILE, save_model, sha256_of
+
+HEAD_FILE, CALIBRATOR_FILE = "head.json", "calibrator.json"
+
+
+@dataclass(frozen=True)
+class HeadRun:
+    path: Path
+    export_command: str | None  # None: the test views cannot be made in one graph
+
+
+def write_run(path: Path, cache: FeatureCache, result: Result, *, data: Path | None = None) -> HeadRun:
+    """Everything about one trained head."""
+    config, trained, posthoc = result.config, result.trained, result.posthoc
+    m = cache.manifest
+    names = cache.class_names
+    prior = tuple(float(v) for v in result.counts / result.counts.sum())
+    taus = trained.class_temperatures()
+    table = to_table(config)
+    table["data"]["path"] = None if data is None else str(data)
+    write_json(
+        path / CONFIG_FILE,
+        {
+            "kind": "run", "format_version": FORMAT_VERSION, "task": "head", "config": table,
+            "features": {"path": str(cache.path.resolve()), "model": dict(m.model)},
+            "made_with": {**m.made_with, "calibrant": __version__},
+        },
+    )  # fmt: skip
+    deployable = all(view in IN_GRAPH for view in config.data.test_views)
+    sha = None
+    if deployable:
+        network, block = fuse(cached_backbone(cache), trained, config.head, config.data.test_views)
+        save_model(
+            path / MODEL_FILE, network,
+            {
+                "model": {"name": m.model["name"], "options": dict(m.model["options"]), "head": block},
+                "class_names": list(names), "preprocessing": dict(m.preprocessing),
+                "class_temperatures": None if taus is None else [float(v) for v in taus],
+                "gauge": trained.gauge, "train_prior": list(prior), "absorbed": trained.absorbed, "feature_norm": None,
+                "seed": config.seed,
+            },
+        )  # fmt: skip
+        sha = sha256_of(path / MODEL_FILE)
+    source = Source(
+        names, prior, trained.absorbed, None if taus is None else tuple(float(v) for v in taus),
+        {"name": m.model["name"], "sha256": sha, "run": path.resolve().name},
+    )  # fmt: skip
+    _write_predictions(path / "predictions" / "val.parquet", result.val, result.val_logits, source, "val")
+    if result.test is not None and result.test_logits is not None:
+        _write_predictions(path / "predictions" / "test.parquet", result.test, result.test_logits, source, "test")
+    calibrated = bool(np.any(posthoc.weights != 1) or np.any(posthoc.shifts != 0))
+    if calibrated:
+        fitted = posthoc.calibrator().with_context(
+            fitted_on={"rows": len(result.val.labels), "model": dict(source.model), "strength": posthoc.strength},
+            metrics={k: v for k, v in (result.test_metrics or result.val_metrics).items()},
+        )
+        fitted.save(path / CALIBRATOR_FILE)
+    command = export_command(path, result, calibrated) if deployable else None
+    write_json(path / HEAD_FILE, summary(result, cache, command))
+    lines = [json.dumps({"epoch": i + 1, "train_loss": v}) for i, v in enumerate(trained.history)]
+    write_text(path / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
+    return HeadRun(path, command)
+
+
+def export_command(path: Path, result: Result, calibrated: bool) -> str:
+    """`--adjust` is the total strength in the formula, p = softmax(z / T - a r): absorbed + tau / T."""
+    words = ["calibrant", "export", str(path)]
+    if calibrated:
+        words += ["--calibrator", str(path / CALIBRATOR_FILE)]
+    if result.posthoc.strength:
+        words += ["--adjust", f"{result.trained.absorbed + result.posthoc.strength:.6g}"]
+    return shlex.join([*words, "--out", "model.onnx"])
+
+
+def summary(result: Result, cache: FeatureCache, command: str | None) -> dict[str, Any]:
+    p = result.posthoc
+    return {
+        "kind": "head", "format_version": 1, "features": cache.path.name, "model": dict(cache.manifest.model),
+        "train_images": int(result.counts.sum()), "val_images": len(result.val.labels),
+        "test_images": 0 if result.test is None else len(result.test.labels),
+        "val": result.val_metrics, "test": result.test_metrics,
+        "corrections": result.corrections, "total_strength": result.total_strength,
+        "double_correction": result.double_correction(),
+        "posthoc": {
+            "tau": p.tau, "strength": p.strength,
+            "temperature": float(1 / p.weights[0]) if np.ptp(p.weights) == 0 else None,
+            "unmet_classes": [cache.class_names[k] for k in p.unmet],
+        },
+        "export": command,
+    }  # fmt: skip
+
+
+def _write_predictions(file: Path, part: Part, logits: Any, source: Source, split: str) -> None:
+    Predictions(part.ids, part.labels, np.asarray(logits, np.float32), source, split=(split,) * len(part.labels)).write(
+        file
+    )

@@ -1,0 +1,66 @@
+"""The numbers by which heads are compared."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibration.metrics import accuracy, adaptive_ece, ece, nll
+from calibrant.train.heads.split import thirds
+
+# In the order of the tables; True: larger is better.
+METRICS: dict[str, bool] = {
+    "macro_f1": True, "macro_f1_fg": True, "weighted_f1": True, "balanced_accuracy": True, "accuracy": True,
+    "macro_precision": True, "macro_recall": True, "head_accuracy": True, "medium_accuracy": True,
+    "tail_accuracy": True, "nll": False, "ece": False, "aece": False,
+}  # fmt: skip
+
+
+def measure(
+    probs: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    train_counts: NDArray[np.int64],
+    *,
+    background: int | None = None,
+) -> dict[str, float]:
+    """All metrics of one set. probs: (N, C).
+
+    Per class k: precision P, recall R (0 where nothing was predicted or present), F = 2 TP / (predicted + present).
+    macro: mean over the classes that occur in the labels or the predictions; balanced accuracy and the group
+    accuracies: mean recall over the classes that occur in the labels. head, medium, tail: thirds of the classes by
+    training images. macro_f1_fg leaves the background class out of the mean, not out of the predictions.
+    """
+    classes = probs.shape[1]
+    predicted = probs.argmax(1)
+    confusion = np.bincount(labels * classes + predicted, minlength=classes * classes).reshape(classes, classes)
+    hit = np.diag(confusion).astype(np.float64)
+    present, claimed = confusion.sum(1), confusion.sum(0)
+    precision = hit / np.maximum(claimed, 1)
+    recall = hit / np.maximum(present, 1)
+    f = 2 * hit / np.maximum(present + claimed, 1)
+    occurs, labelled = (present + claimed) > 0, present > 0
+    foreground = occurs.copy()
+    if background is not None:
+        foreground[background] = False
+
+    def mean(values: NDArray[np.float64], mask: NDArray[np.bool_]) -> float:
+        return float(values[mask].mean()) if mask.any() else 0.0
+
+    groups = {}
+    for name, members in thirds(train_counts).items():
+        mask = np.zeros(classes, bool)
+        mask[members] = True
+        groups[f"{name}_accuracy"] = mean(recall, mask & labelled)
+    return {
+        "macro_f1": mean(f, occurs),
+        "macro_f1_fg": mean(f, foreground),
+        "weighted_f1": float((f * present).sum() / present.sum()),
+        "balanced_accuracy": mean(recall, labelled),
+        "accuracy": accuracy(probs, labels),
+        "macro_precision": mean(precision, occurs),
+        "macro_recall": mean(recall, occurs),
+        **groups,
+        "nll": nll(probs, labels, floor=1e-12),
+        "ece": ece(probs, labels),
+        "aece": adaptive_ece(probs, labels),
+    }
