@@ -87,3 +87,69 @@ def _check_out(out: Path) -> None:
         raise ConfigError(f'"{out.name}" does not end in .onnx', where="--out")
     if out.is_dir():
         raise ConfigError("is a folder", where=f"--out {out}")
+
+
+@export.command("triton")
+@click.argument("model", type=PATH)
+@click.argument("repository", type=PATH)
+@click.option("--name", help="Name of the model in Triton. Default: the name in the file.")
+@click.option("--max-batch", type=int, default=32, show_default=True)
+@click.option("--queue-delay-us", type=int, default=0, show_default=True, help="Wait for a fuller batch, microseconds.")
+@click.option("--instances", type=int, default=1, show_default=True)
+@click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True)
+@click.option("--threads", type=int, help="Threads of onnxruntime per instance.")
+@click.option("--cache", is_flag=True, help="Allow Triton's response cache for this model.")
+@click.option("--no-warmup", is_flag=True, help="Leave the warm-up requests out.")
+@click.option("--ensemble", is_flag=True, help="Add a step that takes JPEG or PNG files (Python backend, Pillow).")
+@click.option("--kserve", type=PATH, help="Also write a KServe InferenceService here.")
+@click.option("--storage-uri", help="Where KServe finds the repository, e.g. s3://models/birds.")
+def triton(
+    model: Path, repository: Path, no_warmup: bool, kserve: Path | None, storage_uri: str | None, **options: Any
+) -> None:
+    """Write MODEL.onnx as a folder of a Triton model REPOSITORY.
+
+    \b
+    calibrant export triton birds.onnx repository/ --max-batch 32
+    """
+    from calibrant.atomic import write_text
+    from calibrant.export.triton import TritonConfig, export_triton, kserve_manifest
+
+    if (kserve is None) != (storage_uri is None):
+        raise ConfigError("--kserve and --storage-uri go together", fix="give both or none")
+    folder = export_triton(model, repository, TritonConfig(warmup=not no_warmup, **options))
+    click.echo(f"Wrote {folder}")
+    if kserve is not None and storage_uri is not None:
+        write_text(kserve, kserve_manifest(folder.name, storage_uri, gpu=options["device"] == "gpu"))
+        click.echo(f"Wrote {kserve}")
+
+
+@click.command()
+@click.argument("model", type=PATH)
+@click.option("--out", type=PATH, required=True, help="The .onnx file to write.")
+@click.option("--data", type=PATH, required=True, help="Held-out images, DIR/CLASS/*.jpg, for temperature and table.")
+@click.option("--calibration", type=PATH, help="Images for the ranges, labels not needed. Default: some of --data.")
+@click.option("--samples", type=int, default=64, show_default=True, help="Images used for the ranges.")
+@click.option("--method", default="auto", show_default=True, help="static (CNN), dynamic (transformer), fp16 (GPU).")
+@click.option("--ranges", default="minmax", show_default=True, help="minmax, percentile or entropy.")
+@click.option(
+    "--keep-float", help='Blocks that stay float, "a,b", or "none". Default: those that measure as sensitive.'
+)
+@click.option("--json", "as_json", is_flag=True, help="Everything measured as JSON on stdout.")
+def quantize(
+    model: Path, out: Path, data: Path, calibration: Path | None, samples: int, method: str, ranges: str,
+    keep_float: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Make a smaller, faster MODEL.onnx; re-fit its temperature and show what every setting costs.
+
+    \b
+    calibrant quantize birds.onnx --data birds/val --calibration birds/train --out birds-int8.onnx
+    """
+    from calibrant.export.quantize import quantize_folders
+    from calibrant.export.quantize_report import lines
+
+    _check_out(out)
+    keep = None if keep_float is None else [b.strip() for b in keep_float.split(",") if b.strip() not in ("", "none")]
+    result = quantize_folders(
+        model, out, data, calibration, samples=samples, method=method, ranges=ranges, keep_float=keep
+    )
+    click.echo(json.dumps(result.to_dict(), indent=2) if as_json else "\n".join(lines(result, out)))

@@ -48,7 +48,7 @@ def recalibrate(path: str | Path, calibrator: FittedCalibrator | None, *, out: s
     if card.conformal:
         log.warning("the conformal quantiles were fitted on the old probabilities and are dropped")
         card = replace(card, conformal=None)
-    return _retail(file, card, what, out)
+    return retail(file, card, what, out)
 
 
 def adjust(
@@ -82,7 +82,7 @@ def adjust(
         log.warning("the conformal quantiles were fitted on the old probabilities and are dropped")
         card = replace(card, conformal=None)
     towards = "uniform" if prior.target is None else "a given prior"
-    return _retail(file, replace(card, prior=prior), f"adjusted: total {total:g} towards {towards}", out)
+    return retail(file, replace(card, prior=prior), f"adjusted: total {total:g} towards {towards}", out)
 
 
 def set_threshold(path: str | Path, abstain_below: float | None, *, out: str | Path | None = None) -> ModelCard:
@@ -129,7 +129,7 @@ def _restamped(file: OnnxFile, card: ModelCard, what: str, out: str | Path | Non
     return card
 
 
-def _retail(file: OnnxFile, card: ModelCard, what: str, out: str | Path | None) -> ModelCard:
+def retail(file: OnnxFile, card: ModelCard, what: str, out: str | Path | None) -> ModelCard:
     """Writes the file with the tail that the new card describes, after checking that tail on random features."""
     head = raw_head(file, file.card())
     weight, bias = head if head is not None else (None, None)

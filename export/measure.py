@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration import evaluate
-from calibrant.export.parity import session, softmax
+from calibrant.export.parity import session
 
 Array = NDArray[np.float64]
 
@@ -50,11 +50,44 @@ def quality(probabilities: Array, labels: NDArray[np.int64]) -> Quality:
     return Quality(triple("accuracy"), triple("ece"), triple("nll"), len(labels))
 
 
-def run_logits(path: Path, images: NDArray[Any], *, level: str = "all", batch: int = 16) -> Array:
+def run_logits(path: Path, images: NDArray[Any], *, level: str = "all") -> Array:
+    return run_outputs(path, images, ("logits",), level=level)["logits"]
+
+
+def run_outputs(
+    path: Path, images: NDArray[Any], names: Sequence[str], *, level: str = "all", batch: int = 16
+) -> dict[str, Array]:
     run = session(path, level=level)
+    wanted = list(dict.fromkeys(names))
     starts = range(0, len(images), batch)
-    parts = [run.run(["logits"], {"images": np.asarray(images[i : i + batch])})[0] for i in starts]
-    return np.concatenate(parts).astype(np.float64)
+    parts = [run.run(wanted, {"images": np.asarray(images[i : i + batch])}) for i in starts]
+    return {n: np.concatenate([p[k] for p in parts]).astype(np.float64) for k, n in enumerate(wanted)}
+
+
+def ridge(features: Array, residual: Array, *, folds: int = 4) -> tuple[Array | None, Array]:
+    """Weight (C, D) or None, and bias, that predict the residual (N, C); the penalty by cross-validation.
+
+    Solved in the space of rows (N x N), since there are usually fewer images than features.
+    """
+    mean, offset = features.mean(0), residual.mean(0)
+    x, r = features - mean, residual - offset
+    kernel = x @ x.T
+    unit = float(np.trace(kernel)) / len(x)
+    part = np.arange(len(x)) % folds
+
+    def dual(penalty: float, rows: NDArray[np.bool_]) -> Array:
+        return np.asarray(np.linalg.solve(kernel[np.ix_(rows, rows)] + penalty * unit * np.eye(rows.sum()), r[rows]))
+
+    def missed(penalty: float) -> float:
+        gaps = [r[part == f] - kernel[np.ix_(part == f, part != f)] @ dual(penalty, part != f) for f in range(folds)]
+        return float(np.mean(np.concatenate(gaps) ** 2))
+
+    scores = {penalty: missed(penalty) for penalty in (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)} if unit > 0 else {}
+    best = min(scores, key=scores.__getitem__, default=None)
+    if best is None or scores[best] >= 0.995 * float(np.mean(r**2)):
+        return None, offset
+    weight = dual(best, np.ones(len(x), bool)).T @ x
+    return weight, offset - weight @ mean
 
 
 def rmse(logits: Array, target: Array) -> float:
@@ -63,9 +96,9 @@ def rmse(logits: Array, target: Array) -> float:
     return float(np.sqrt(np.mean((gap - gap.mean(1, keepdims=True)) ** 2)))
 
 
-def agreement(logits: Array, target: Array) -> tuple[float, float]:
-    """Share of equal winners: of all rows, and of those where the target's top two are more than 0.1 apart."""
-    p = np.sort(softmax(target), axis=1)
+def agreement(logits: Array, target: Array, probabilities: Array) -> tuple[float, float]:
+    """Share of equal winners: of all rows, and of those where the target's top two probabilities are 0.1 apart."""
+    p = np.sort(probabilities, axis=1)
     same = logits.argmax(1) == target.argmax(1)
     clear = p[:, -1] - p[:, -2] > 0.1
     return float(same.mean()), float(same[clear].mean()) if clear.any() else 1.0

@@ -1,9 +1,10 @@
 """Quantizes a deployed file and says what it costs: every setting tried is a row of the table.
 
 Static int8 measures which blocks are sensitive by leaving one out of the fully quantized network at a time, keeps the
-worst in float as long as that costs little speed, moves the classifier's bias by the mean error of the logits, and
-re-fits the temperature on the quantized network's own logits. Each file is run with graph optimisation off and on:
-onnxruntime may quantize a lone float convolution again when it loads the file, which shows as a larger error.
+worst in float as long as that costs little speed, lets the float network teach the classifier what the quantized
+features mean, and re-fits the temperature on the quantized network's own logits. Each file is run with graph
+optimisation off and on: onnxruntime may quantize a lone float convolution again when it loads the file, which shows as
+a larger error.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import tempfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import onnx
@@ -28,7 +29,17 @@ from calibrant.export.edit import noted
 from calibrant.export.fold import Array, apply_gauge
 from calibrant.export.head import cut
 from calibrant.export.inspection import check_intact
-from calibrant.export.measure import Cost, Quality, agreement, quality, rmse, run_logits, time_together
+from calibrant.export.measure import (
+    Cost,
+    Quality,
+    agreement,
+    quality,
+    ridge,
+    rmse,
+    run_logits,
+    run_outputs,
+    time_together,
+)
 from calibrant.export.parity import softmax
 from calibrant.export.quantizers import (
     Body,
@@ -48,6 +59,9 @@ Pixels = NDArray[Any]
 LEVEL_GAP = 0.05  # largest relative difference of the error between optimisation off and on
 SLOWER = 0.9  # share of the fastest setting's speed that a more accurate one must keep
 MOST_FLOAT = 4  # blocks kept in float at most
+RANGE_IMAGES = 64  # more change nothing measurable
+LEVEL_IMAGES = 64
+FLOAT = "float32"
 
 
 @dataclass(frozen=True)
@@ -70,7 +84,8 @@ class Trial:
     name: str
     float_blocks: tuple[str, ...]
     logits: Array  # the network's own, on `Data.images`, after the bias correction
-    bias: Array  # added to the classifier's bias
+    weight: Array | None  # added to the classifier's weight, where the float network could teach it
+    bias: Array  # added to its bias
     rmse: float  # of row-centred logits against the float network
     level_gap: float  # relative difference of that error between optimisation off and on
     agreement: float  # share of equal winners
@@ -123,12 +138,14 @@ class Workshop:
         self.float_file = self.bare(folder / "float.onnx")
         self.float_logits = run_logits(self.float_file, data.images)
         self.float_calibration = run_logits(self.float_file, data.calibration)
+        self.ranges_from = data.calibration[:: max(1, len(data.calibration) // RANGE_IMAGES)][:RANGE_IMAGES]
 
     def bare(self, body: Path) -> Path:
         """The body with the raw classifier and nothing else behind it, in place."""
         card = replace(
             self.card, class_temperatures=None, gauge="none", calibrator=None, prior=Prior(), knobs="baked", ood=None,
-            outputs=("logits",), conformal=None,
+            outputs=("logits", "features") if self.card.head and self.card.head.input == "features" else ("logits",),
+            conformal=None,
         )  # fmt: skip
         file = OnnxFile.open(body)
         file = replace(file, inputs=tuple(self.inputs))
@@ -137,17 +154,45 @@ class Workshop:
 
     def trial(self, name: str, body: Path, float_blocks: Collection[str] = ()) -> Trial:
         file = self.bare(body)
-        shift = np.mean(self.float_calibration - run_logits(file, self.data.calibration), axis=0)
-        logits = run_logits(file, self.data.images) + shift
-        off = run_logits(file, self.data.calibration, level="disabled")
-        on = run_logits(file, self.data.calibration)
-        errors = [rmse(z, self.float_calibration) for z in (off, on)]
+        weight, bias = self.corrected(file) if name != FLOAT else (None, np.zeros(len(self.card.classes)))
+        logits = self.logits(file, self.data.images, weight, bias)
+        some = self.data.calibration[:LEVEL_IMAGES]
+        target = self.float_calibration[:LEVEL_IMAGES]
+        errors = [rmse(run_logits(file, some, level=level), target) for level in ("disabled", "all")]
         gap = abs(errors[1] - errors[0]) / max(errors[0], 1e-9) if max(errors) > 1e-4 else 0.0
-        same, clear = agreement(logits, self.float_logits)
+        test = self.data.halves()[1]
+        same, clear = agreement(logits[test], self.float_logits[test], self.probabilities(self.float_logits[test]))
+        error = rmse(logits[test], self.float_logits[test])
         return Trial(
-            name, tuple(float_blocks), logits, shift if self.bias is not None else np.zeros(len(self.card.classes)),
-            rmse(logits, self.float_logits), gap, same, clear, body.stat().st_size / 1e6, Cost(),
+            name, tuple(float_blocks), logits, weight, bias, error, gap, same, clear,
+            body.stat().st_size / 1e6, Cost(),
         )  # fmt: skip
+
+    def logits(self, file: Path, images: Pixels, weight: Array | None, bias: Array) -> Array:
+        """The network's own logits, with the correction of the classifier on top."""
+        if weight is None:
+            return run_logits(file, images) + bias
+        found = run_outputs(file, images, ("logits", self.source_output))
+        return np.asarray(found["logits"] + found[self.source_output] @ weight.T + bias)
+
+    def corrected(self, file: Path) -> tuple[Array | None, Array]:
+        """What is added to the classifier: a ridge fit of the float logits on the quantized features, and the mean.
+
+        The teacher is the float network, so no label is used. The strength is the one that predicts left-out images
+        best; no change of the weights is one of the candidates.
+        """
+        if self.weight is None:
+            return None, np.zeros(len(self.card.classes))  # the tail starts from logits: there is no bias to move
+        found = run_outputs(file, self.data.calibration, ("logits", self.source_output))
+        residual = self.float_calibration - found["logits"]
+        return ridge(found[self.source_output], residual)
+
+    @property
+    def source_output(self) -> str:
+        return "features" if self.tail.source == "features" else "logits"
+
+    def probabilities(self, logits: Array) -> Array:
+        return softmax(self.formula(logits, 1.0))
 
     def formula(self, logits: Array, factor: float) -> Array:
         """Deployed logits before the prior correction, with all temperatures times `factor`."""
@@ -160,7 +205,7 @@ class Workshop:
     def refit(self, trial: Trial) -> Trial:
         """Finds the factor on all temperatures on one half of the images and measures on the other."""
         fit, test = self.data.halves()
-        factor = 1.0 if trial.name == "float32" else self._factor(trial.logits[fit], fit)
+        factor = 1.0 if trial.name == FLOAT else self._factor(trial.logits[fit], fit)
         labels = self.data.labels
         measured = None
         if labels is not None and np.any(labels[test] >= 0):
@@ -210,8 +255,8 @@ def quantize(
         wanted = ("dynamic" if shop.body.transformer else "static") if method == "auto" else method
         warnings: list[str] = []
         sensitivity: dict[str, float] = {}
-        base = shop.trial("float32", _copy(shop.float_file, Path(scratch) / "base.onnx"))
-        files = {"float32": Path(scratch) / "base.onnx"}
+        base = shop.trial(FLOAT, _copy(shop.float_file, Path(scratch) / "base.onnx"))
+        files = {FLOAT: Path(scratch) / "base.onnx"}
         if wanted == "static":
             found, sensitivity = _static_trials(shop, ranges, keep_float, files)
             if activation := shop.body.slow_activation:
@@ -235,6 +280,39 @@ def quantize(
         return Result(card, chosen, tuple(trials), sensitivity, tuple(warnings))
 
 
+def quantize_folders(
+    path: str | Path,
+    out: str | Path,
+    data: Path,
+    calibration: Path | None,
+    *,
+    samples: int = 64,
+    method: str = "auto",
+    ranges: str = "minmax",
+    keep_float: Sequence[str] | None = None,
+) -> Result:
+    """`quantize` on folders of images: `data` with a folder per class, `calibration` any folder."""
+    from calibrant.export.run import real_images
+    from calibrant.train.data.folder import read_known_classes
+
+    for value, known in ((method, get_args(Method)), (ranges, get_args(Ranges))):
+        if value not in known:
+            raise ConfigError(f'unknown setting "{value}"', fix=did_you_mean(value, known))
+    card = OnnxFile.open(path).card()
+    found = read_known_classes(data, card.classes)
+    pixels = np.stack([card.preprocessing.pixels(found.image(i)) for i in range(len(found))])
+    as_input = "uint8" if card.input.dtype == "uint8" else "float32"
+    images: Pixels = pixels if as_input == "uint8" else card.preprocessing.normalise(pixels)
+    if calibration is None:
+        some = np.sort(np.random.default_rng(0).permutation(len(images))[:samples])
+        ranges_from = images[some]
+    else:
+        ranges_from = real_images(calibration, card.preprocessing, input=as_input, limit=samples)
+    return quantize(
+        path, out, Data(ranges_from, images, found.labels), method=method, ranges=ranges, keep_float=keep_float  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
 def choose(trials: Sequence[Trial]) -> Trial:
     """The best agreement among the stable settings that keep nine tenths of the fastest one's speed."""
     stable = [t for t in trials if t.stable]
@@ -255,7 +333,7 @@ def _static_trials(
     for name in keep or ():
         if name not in shop.body.blocks:
             raise ConfigError(f'no block "{name}"', where="--keep-float", fix=did_you_mean(name, shop.body.blocks))
-    quantizer = StaticQuantizer(shop.body, shop.data.calibration, ranges, shop.folder)
+    quantizer = StaticQuantizer(shop.body, shop.ranges_from, ranges, shop.folder)
 
     def attempt(name: str, blocks: Collection[str], **options: bool) -> Trial:
         files[name] = shop.folder / f"trial{len(files)}.onnx"
@@ -317,8 +395,10 @@ def _write(shop: Workshop, body: Path, out: Path, chosen: Trial, base: Trial, me
     )  # fmt: skip
     if shop.card.conformal:
         log.warning("the conformal quantiles were fitted on the float file and are dropped")
-    bias = None if shop.bias is None else shop.bias + chosen.bias
-    tail: Tail = build_tail(card, shop.weight, bias, shop.dim)
+    weight, bias = shop.weight, shop.bias
+    if weight is not None and bias is not None:
+        weight, bias = weight + (0.0 if chosen.weight is None else chosen.weight), bias + chosen.bias
+    tail: Tail = build_tail(card, weight, bias, shop.dim)
     file = replace(OnnxFile.open(body), inputs=tuple(shop.inputs))
     return write_deployed(file, out, noted(card, f"quantized: {chosen.name}"), tail)
 

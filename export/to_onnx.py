@@ -23,7 +23,8 @@ from calibrant.errors import CheckFailed, ConfigError, ModelError
 from calibrant.export.assemble import build_tail, knob_defaults, write_deployed
 from calibrant.export.fold import FittedCalibrator, check_temperatures
 from calibrant.export.head import cut, find_head, rename
-from calibrant.export.parity import Expected, Report, Tolerance, compare, steady_rows
+from calibrant.export.locate import first_difference
+from calibrant.export.parity import EVERY_LEVEL, Expected, Report, Tolerance, compare, steady_rows
 from calibrant.export.tail import check_choices, tail_reads
 from calibrant.export.trace import BATCH, trace
 from calibrant.export.wrapper import Body, Formula, Input, split_outputs
@@ -119,7 +120,7 @@ def export_onnx(
         card = write_deployed(OnnxFile.open(draft), draft, card, tail)
         if verify:
             reference = Reference(body, len(class_names), card, calibrator)
-            card = _verified(draft, path, card, reference, preprocessing, real_images, tolerance)
+            card = _verified(draft, path, card, reference, traced, real_images, tolerance)
         for data in OnnxFile.open(draft).external_files():
             data.replace(path.parent / data.name)
         draft.replace(path)
@@ -276,7 +277,7 @@ def _verified(
     path: Path,
     card: ModelCard,
     reference: Reference,
-    preprocessing: Preprocessing,
+    traced: Body,
     real: NDArray[Any] | None,
     tolerance: Tolerance | None,
 ) -> ModelCard:
@@ -284,14 +285,18 @@ def _verified(
     from calibrant.export.edit import restamp
 
     generator = torch.Generator().manual_seed(0)
-    images = {"random": reference.body.example(preprocessing, 16, generator).numpy()}
+    random = reference.body.example(card.preprocessing, 16, generator)
+    images = {"random": random.numpy()}
     if real is not None:
         images["real"] = real
     report = compare(draft, reference, images, tolerance=tolerance, knobs=knob_defaults(card))
     if not report.passed:
         kept = path.with_name(f"{path.stem}.failed{path.suffix}")
         draft.replace(kept)
-        raise CheckFailed(failure(report), where=kept, fix="the file is kept for a look; do not deploy it")
+        raise CheckFailed(
+            f"{failure(report)}; {explain(report, kept, traced, random[:2])}",
+            where=kept, fix="the file is kept for a look; do not deploy it",
+        )  # fmt: skip
     return restamp(draft, replace(card, verify=report.to_dict()))
 
 
@@ -301,6 +306,25 @@ def failure(report: Report) -> str:
         f"onnxruntime and torch differ by {worst.probabilities:.2g} in probabilities (allowed "
         f"{report.tolerance.probabilities:.0e}) and {worst.logits:.2g} of the spread in logits, on {worst.images} "
         f"images in batches of {worst.batch} at optimisation level {worst.level}"
+    )
+
+
+def explain(report: Report, path: Path, traced: Body, example: torch.Tensor) -> str:
+    """Which node differs first, or which optimisation level of onnxruntime brings the difference in."""
+    passed = {level: all(c.passed for c in report.checks if c.level == level) for level in EVERY_LEVEL}
+    tried = {c.level for c in report.checks}
+    if "disabled" in tried and passed["disabled"]:
+        level = next(v for v in reversed(EVERY_LEVEL) if v in tried and not passed[v])
+        return f"without optimisation they agree: a fusion at onnxruntime's level {level} is what differs"
+    try:
+        found = first_difference(path, traced, example)
+    except Exception as error:  # a second failure must not hide the first
+        log.debug("could not locate the difference", exc_info=error)
+        return "the node that differs could not be located"
+    return (
+        str(found)
+        if found is not None
+        else "every value of the network agrees, so the classifier or what follows differs"
     )
 
 

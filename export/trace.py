@@ -27,7 +27,20 @@ def trace(body: Body, preprocessing: Preprocessing, *, opset: int, outputs: list
     The example has two images: a batch of one would be burnt into the graph.
     """
     example = body.example(preprocessing, 2)
-    program = capture(body, example)
+    exported = _export(capture(body, example), opset=opset, outputs=outputs)
+    model: onnx.ModelProto = exported.model_proto
+    _name_batch(model)
+    _strip(model)
+    return model
+
+
+def to_program(body: Body | nn.Module, example: torch.Tensor) -> torch.export.ExportedProgram:
+    """The decomposed program whose node names the values of the ONNX graph bear."""
+    program: torch.export.ExportedProgram = _export(capture(body, example)).exported_program
+    return program
+
+
+def _export(program: torch.export.ExportedProgram, *, opset: int = 18, outputs: list[str] | None = None) -> Any:
     with quiet():
         exported = torch.onnx.export(
             program, (), dynamo=True, opset_version=opset, input_names=["images"], output_names=outputs,
@@ -35,10 +48,7 @@ def trace(body: Body, preprocessing: Preprocessing, *, opset: int, outputs: list
         )  # fmt: skip
     if exported is None:
         raise ModelError("torch.onnx.export gave nothing")
-    model: onnx.ModelProto = exported.model_proto
-    _name_batch(model)
-    _strip(model)
-    return model
+    return exported
 
 
 def capture(body: nn.Module, example: torch.Tensor) -> torch.export.ExportedProgram:

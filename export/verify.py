@@ -11,7 +11,7 @@ from calibrant.errors import DataError, FormatError
 from calibrant.export.assemble import knob_defaults
 from calibrant.export.parity import EVERY_LEVEL, compare
 from calibrant.export.run import data_folder, real_images, reference_of
-from calibrant.export.to_onnx import failure
+from calibrant.export.to_onnx import explain, failure, lean, prepare
 from calibrant.export.wrapper import Body
 from calibrant.onnx_file import OnnxFile
 from calibrant.progress import table
@@ -35,15 +35,18 @@ def verify_file(path: Path, run: Path | None, images: Path | None) -> tuple[dict
             where=trained.run, fix="give the right one with --run, or export again",
         )  # fmt: skip
     reference = reference_of(trained, card)
-    kind = "uint8" if card.input.dtype == "uint8" else "float32"
-    body = Body(torch.nn.Identity(), card.preprocessing, "uint8" if kind == "uint8" else "float32")
+    body = Body(torch.nn.Identity(), card.preprocessing, "uint8" if card.input.dtype == "uint8" else "float32")
     sets = {"random": body.example(card.preprocessing, 16, torch.Generator().manual_seed(1)).numpy()}
     folder = images or data_folder(trained)
     if folder is not None:
-        sets["real"] = real_images(folder, card.preprocessing, input=kind)
+        sets["real"] = real_images(folder, card.preprocessing, input=body.input)
     report = compare(path, reference, sets, levels=EVERY_LEVEL, knobs=knob_defaults(card))
     block = report.to_dict()
-    block["failure"] = None if report.passed else failure(report)
+    block["failure"] = None
+    if not report.passed:
+        traced = Body(lean(prepare(trained.network)), card.preprocessing, body.input).eval()
+        where = explain(report, path, traced, torch.from_numpy(sets["random"][:2]))
+        block["failure"] = f"{failure(report)}; {where}"
     rows = [
         (c.images, c.batch, c.level, c.threads, f"{c.probabilities:.1e}", f"{c.logits:.1e}",
          "equal" if c.top1_equal else "DIFFER", "ok" if c.passed else "FAILED")

@@ -1,0 +1,41 @@
+"""The table of every setting that quantization tried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from calibrant.export.quantize import Result, row
+from calibrant.progress import table
+
+
+def lines(result: Result, out: Path) -> list[str]:
+    """Before in the first row; the chosen setting has an arrow."""
+    base = result.trials[0]
+    rows = []
+    for trial in result.trials:
+        found, q = row(trial, base), trial.quality
+        rows.append((
+            f"{'->' if trial is result.chosen else '  '} {trial.name}{'' if trial.stable else ' (UNSTABLE)'}",
+            "" if q is None else f"{100 * q.accuracy[0]:.2f}",
+            "" if q is None else f"{100 * q.ece[0]:.2f} ({100 * q.ece[1]:.1f}..{100 * q.ece[2]:.1f})",
+            "" if q is None else f"{q.nll[0]:.3f}",
+            f"{100 * trial.agreement:.1f}", f"{100 * trial.clear_agreement:.1f}", f"{trial.temperature:.3f}",
+            f"{trial.megabytes:.1f}", f"{found['speed_1']:.2f}x", f"{found['speed_8']:.2f}x",
+            f"{100 * trial.level_gap:.0f} %",
+        ))  # fmt: skip
+    headers = [
+        "setting", "accuracy", "ECE (95 %)", "NLL", "same top-1", "clear ones", "T factor", "MB", "batch 1", "batch 8",
+        "opt gap",
+    ]  # fmt: skip
+    text = [table(headers, rows, left=1)]
+    if result.sensitivity:
+        worst = sorted(result.sensitivity.items(), key=lambda item: -item[1])[:6]
+        text.append("share of the error that goes with one block in float: " + ", ".join(
+            f"{name} {100 * share:.0f} %" for name, share in worst
+        ))  # fmt: skip
+    text += [f"note: {warning}" for warning in result.warnings]
+    text.append(
+        "same top-1: winners equal to float32; clear ones: where its top two are 0.1 apart; opt gap: change of the "
+        "error between optimisation off and on"
+    )
+    return [*text, f"Wrote {out}: {result.chosen.name}"]

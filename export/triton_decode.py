@@ -1,0 +1,56 @@
+"""Triton Python backend: image files to the pixels that the classifier was evaluated on. Needs Pillow and numpy.
+
+Written by calibrant export triton; the table below is the preprocessing of the model.
+"""
+
+import io
+
+import numpy as np
+from PIL import Image, ImageOps
+
+PREPROCESSING = {}  # type: ignore[var-annotated]
+MAX_PIXELS = 100_000_000
+
+
+def pixels(data: bytes) -> np.ndarray:  # type: ignore[type-arg]
+    """uint8 [H, W, 3] of an image file: upright, RGB, resized and cropped in one step."""
+    with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP", "BMP", "TIFF", "MPO")) as opened:
+        if opened.width * opened.height > MAX_PIXELS:
+            raise ValueError(f"{opened.width} x {opened.height} pixels are too many")
+        image = ImageOps.exif_transpose(opened).convert("RGB")
+    height, width = PREPROCESSING["size"]
+    kind = getattr(Image.Resampling, PREPROCESSING["interpolation"].upper())
+    box = None if PREPROCESSING["crop"] == "squash" else _box(*image.size)
+    return np.asarray(image.resize((width, height), kind, box=box), dtype=np.uint8)
+
+
+def _box(width: int, height: int) -> tuple[float, float, float, float]:
+    resize, size = PREPROCESSING["resize"], PREPROCESSING["size"]
+    if width <= height:
+        new_width, new_height = resize, int(resize * height / width)
+    else:
+        new_width, new_height = int(resize * width / height), resize
+    top = max(0, round((new_height - size[0]) / 2.0))
+    left = max(0, round((new_width - size[1]) / 2.0))
+    across, down = width / new_width, height / new_height
+    right, bottom = (left + size[1]) * across, (top + size[0]) * down
+    return left * across, top * down, min(right, width), min(bottom, height)
+
+
+class TritonPythonModel:
+    """One row of `images` for each row of `image_file`; a row that cannot be read fails its request alone."""
+
+    def execute(self, requests):  # type: ignore[no-untyped-def]
+        import triton_python_backend_utils as pb_utils  # type: ignore[import-not-found]
+
+        responses = []
+        for request in requests:
+            files = pb_utils.get_input_tensor_by_name(request, "image_file").as_numpy()
+            try:
+                images = np.stack([pixels(row[0]) for row in files])
+            except Exception as error:  # Pillow raises anything on damaged bytes
+                message = pb_utils.TritonError(f"image cannot be decoded ({error})")
+                responses.append(pb_utils.InferenceResponse(error=message))
+                continue
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("images", images)]))
+        return responses

@@ -1,0 +1,194 @@
+"""Runs, the command line and verification on demand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from calibrant.atomic import write_json
+from calibrant.calibration import Calibrator
+from calibrant.cli import cli
+from calibrant.errors import CalibrantError, CheckFailed, ConfigError, DataError, FormatError
+from calibrant.export import ExportConfig, export_run
+from calibrant.export.parity import session, softmax
+from calibrant.onnx_file import OnnxFile
+from calibrant.preprocessing import Preprocessing
+from calibrant.train.config import ModelConfig, TrainConfig
+from calibrant.train.data.image_set import ImageSet, Splits
+from calibrant.train.losses import create_loss
+from calibrant.train.model import build_model
+from calibrant.train.record import model_block
+from calibrant.train.run import load_run, save_model
+
+NAMES = ("ash", "birch", "cedar")
+TAUS = [0.8, 1.0, 1.3]
+PRIOR = [0.6, 0.3, 0.1]
+PREPROCESSING = Preprocessing((32, 32), 32)
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder as training leaves it, of an untrained network, with a folder of images."""
+    folder = tmp_path_factory.mktemp("runs") / "trees"
+    images = folder.parent / "images"
+    rng = np.random.default_rng(0)
+    for name in NAMES:
+        (images / name).mkdir(parents=True)
+        for i in range(8):
+            noise = rng.integers(0, 256, (40, 50, 3), dtype=np.uint8)
+            Image.fromarray(noise // 2 + rng.integers(0, 128, dtype=np.uint8)).save(images / name / f"{i}.png")
+    torch.manual_seed(0)
+    network = build_model("test_resnet", len(NAMES), input_size=(32, 32))
+    config = TrainConfig(model=ModelConfig(name="test_resnet"))
+    nothing = ImageSet((), np.zeros(0, np.int64), files=())
+    block = model_block(
+        config, Splits(NAMES, nothing, nothing), PREPROCESSING, np.array([6, 3, 1]), create_loss("ce", num_classes=3)
+    )
+    block |= {"class_temperatures": TAUS, "feature_norm": [5.0, 1.0]}
+    folder.mkdir()
+    save_model(folder / "model.safetensors", network, block)
+    write_json(folder / "config.json", {
+        "kind": "run", "format_version": 1, "config": {"data": {"path": str(images)}},
+    })  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model(run: Path) -> Path:
+    path = run.parent / "trees.onnx"
+    export_run(run, path, ExportConfig(adjust=1.0, ood="feature-norm", features=True, author="A. Author"))
+    return path
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [str(a) for a in arguments])
+
+
+def test_run_is_exported_with_its_temperatures_prior_and_images(run: Path, model: Path) -> None:
+    card = OnnxFile.open(model).card()
+    assert card.class_temperatures == pytest.approx(TAUS)
+    assert card.prior.train == pytest.approx(PRIOR)
+    assert card.ood == {"kind": "feature-norm", "mu": 5.0, "sd": 1.0}
+    assert card.verify is not None
+    assert card.verify["images"] == ["random", "real"]
+    x = PREPROCESSING.pixels(Image.open(run.parent / "images" / "ash" / "0.png"))[None]
+    trained = load_run(run)
+    with torch.inference_mode():
+        z, _ = trained.network(torch.from_numpy(PREPROCESSING.normalise(x)))
+    expected = softmax(z.numpy() / TAUS - np.log(np.array(PRIOR) * 3))
+    np.testing.assert_allclose(session(model).run(["probabilities"], {"images": x})[0], expected, atol=1e-5)
+
+
+def test_command_line_from_run_to_triton(run: Path, tmp_path: Path) -> None:
+    calibrator, out = tmp_path / "c.json", tmp_path / "m.onnx"
+    Calibrator("temperature", 3, {"temperature": 1.5}).save(calibrator)
+    config = tmp_path / "e.toml"
+    config.write_text('[export]\nadjust = 1.0\nlicence = "MIT"\n')
+    result = call("export", run, "--config", config, "--adjust", "1.5", "--calibrator", calibrator, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "temperature 1.5" in result.stdout
+    assert "total 1.5 towards uniform = 0 in training + 1.5 in the graph; 0.5 more than Bayes' rule" in result.stdout
+    assert "licence             MIT" in result.stdout
+    result = call("verify", out, "--run", run)
+    assert result.exit_code == 0, result.output
+    assert "agrees with torch" in result.stdout
+    shown = json.loads(call("verify", out, "--run", run, "--json").stdout)
+    assert shown["levels"] == ["all", "basic", "disabled", "extended"]
+    assert shown["threads"] == [1, 2]
+    result = call(
+        "export", "triton", out, tmp_path / "repo", "--kserve", tmp_path / "k.yaml", "--storage-uri", "s3://x"
+    )
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "repo" / "trees" / "1" / "model.onnx").is_file()
+    assert "InferenceService" in (tmp_path / "k.yaml").read_text()
+    assert json.loads(call("inspect", out, "--json").stdout)["intact"]
+
+
+def test_model_card_in_markdown(model: Path) -> None:
+    text = call("inspect", model, "--markdown").stdout
+    assert text.startswith("# trees\n")
+    assert "| ash | 60.00 % | 33.33 % | 0.800 |" in text
+    assert "| author | A. Author |" in text
+    assert OnnxFile.open(model).metadata["model_author"] == "A. Author"
+
+
+@pytest.mark.parametrize(
+    ("config", "kind", "message"),
+    [
+        (ExportConfig(calibrator=Path("nowhere.json")), FormatError, "nowhere.json: cannot be read"),
+        (ExportConfig(target_prior="ash=1", adjust=1.0), ConfigError, "is not a prior"),
+        (ExportConfig(images=Path("nowhere")), DataError, "holds no images"),
+    ],
+)
+def test_wrong_settings_of_a_run_are_named(
+    run: Path, tmp_path: Path, config: ExportConfig, kind: type[CalibrantError], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        export_run(run, tmp_path / "m.onnx", config)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--out", "x.pt"), "does not end in .onnx"),
+        (("--out", "x.onnx", "--knobs", "bakd"), '"bakd" is not possible'),
+        (("--out", "x.onnx", "--ood", "norm"), '"norm" is not possible'),
+    ],
+)
+def test_wrong_options_are_named(run: Path, arguments: tuple[str, ...], message: str) -> None:
+    result = call("export", run, *arguments)
+    assert isinstance(result.exception, CalibrantError)
+    assert message in str(result.exception)
+
+
+def test_calibrator_for_other_classes_is_refused(run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    Calibrator("temperature", 4, {"temperature": 1.5}).save(path)
+    with pytest.raises(CalibrantError, match="maps 4 classes, the run has 3"):
+        export_run(run, tmp_path / "m.onnx", ExportConfig(calibrator=path))
+
+
+def test_verify_names_what_does_not_belong(run: Path, model: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    data = (run / "model.safetensors").read_bytes()
+    (other / "model.safetensors").write_bytes(data[:-4] + b"\0\0\0\0")
+    (other / "config.json").write_bytes((run / "config.json").read_bytes())
+    result = call("verify", model, "--run", other)
+    assert isinstance(result.exception, DataError)
+    assert "is not the checkpoint" in str(result.exception)
+    broken = tmp_path / "m.onnx"
+    content = bytearray(model.read_bytes())
+    begin, _ = OnnxFile.open(model).initializers["calibrant/head.bias"].data[0]
+    content[begin + 3] ^= 1
+    broken.write_bytes(content)
+    result = call("verify", broken, "--run", run)
+    assert isinstance(result.exception, FormatError)
+    assert "graph do not match the hash" in str(result.exception)
+    result = call("inspect", broken, "--check")
+    assert isinstance(result.exception, CheckFailed)
+    assert "CHANGED since export" in result.stdout
+
+
+def test_priors_are_read_from_files_and_lists(tmp_path: Path) -> None:
+    from calibrant.export.config import read_prior
+
+    (tmp_path / "p.json").write_text('{"birch": 3, "ash": 1, "cedar": 0}')
+    np.testing.assert_array_equal(read_prior(str(tmp_path / "p.json"), NAMES), [1, 3, 0])
+    np.testing.assert_array_equal(read_prior("1, 2, 3", NAMES), [1, 2, 3])
+    assert read_prior("uniform", NAMES) is None
+    wrong = {
+        '{"birk": 1}': 'did you mean "birch"', '{"ash": 1}': '"birch" has no share', "[1, 2]": "2 shares for 3",
+        "[1, 2, null]": "must be numbers", "{": "not JSON",
+    }  # fmt: skip
+    for text, message in wrong.items():
+        (tmp_path / "p.json").write_text(text)
+        with pytest.raises(DataError, match=message):
+            read_prior(str(tmp_path / "p.json"), NAMES)
