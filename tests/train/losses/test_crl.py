@@ -18,6 +18,18 @@ def test_ranking_term_by_hand() -> None:
     assert value.item() - CrossEntropy(2)(z, y).item() == pytest.approx(1.4)
 
 
+def test_each_row_is_ranked_against_the_next() -> None:
+    """c = 1, .5, 0; r = .5, .8, .9. Rows 0, 1: -(.5-.8) + .5, -(.8-.9) + .5; row 2 against 0: (.9-.5) + 1."""
+    loss = CRL(2, reduction="none")
+    loss.memory.make_room(torch.tensor([2]))
+    loss.memory.values[:3] = torch.tensor([4, 2, 0])
+    loss.peak.fill_(4)
+    r = torch.tensor([0.5, 0.8, 0.9], dtype=torch.float64)
+    z, y = torch.stack([r, 1 - r], 1).log(), torch.tensor([0, 0, 0])
+    term = loss(z, y, indices=torch.arange(3)) + r.log()
+    assert term.tolist() == pytest.approx([0.8, 0.6, 1.4])
+
+
 def test_history_counts_right_answers_and_is_read_before_it_is_written() -> None:
     loss = CRL(2, weight=5.0)
     z, y = torch.tensor([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]]), torch.tensor([0, 0, 0])

@@ -93,6 +93,17 @@ def test_averages_by_hand() -> None:
     assert loss.nci.batch_std.item() == pytest.approx(0.95 * 8**0.5 + 0.05 * 100)
 
 
+def test_rows_with_norms_that_are_not_finite_are_left_out_of_the_averages() -> None:
+    z, y, f = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]), torch.rand(4, 3)
+    bad = f.clone()
+    bad[1, 2], bad[3, 0] = float("nan"), float("inf")
+    one, two = FeDLaSLS(2), FeDLaSLS(2)
+    one(z, y, bad)
+    two(z[[0, 2]], y[[0, 2]], f[[0, 2]])
+    assert one.nci.batch_mean.item() == two.nci.batch_mean.item()
+    assert one.nci.batch_std.item() == two.nci.batch_std.item()
+
+
 def test_a_mean_that_overflows_is_not_taken_in() -> None:
     loss = FeDLaSLS(2)
     f = torch.tensor([[3e38, 0.0], [3e38, 0.0]])

@@ -143,6 +143,10 @@ def test_features_without_scatter_give_tau_one() -> None:
     loss = VACE(3, 2)
     loss(torch.randn(6, 3), torch.tensor([0, 0, 1, 1, 2, 2]), torch.ones(6, 2))
     assert loss.class_temperatures().tolist() == [1, 1, 1]
+    noise = 1e-8 * torch.randn(6, 2, dtype=torch.float64)  # a scatter of rounding errors is none
+    loss(torch.randn(6, 3), torch.tensor([0, 0, 1, 1, 2, 2]), noise + loss.statistics.mean.double()[[0, 0, 1, 1, 2, 2]])
+    assert loss.statistics.scatter.max() > 0
+    assert loss.class_temperatures().tolist() == [1, 1, 1]
 
 
 def test_mixed_rows_stay_out_of_the_statistics() -> None:
