@@ -1,14 +1,16 @@
-"""Prediction sets from the conformal quantiles stored in a deployed file.
+"""Prediction sets from the conformal thresholds stored in a deployed file.
 
-A set holds every class whose score is at most the quantile q(1 - coverage) fitted on held-out data, so that the truth
-is inside with at least that probability, over data like those.
+The file holds, for each error rate alpha, what `calibrant calibrate --conformal` fitted: a set is every class k whose
+score s(x, k) is at most the threshold, and holds the label with probability at least 1 - alpha over rows like those
+that it was fitted on. With p sorted from high to low and r_k the rank from 1:
 
-    lac   s(x, k) = 1 - p_k                                   (Sadinle, Lei and Wasserman 2019)
-    aps   s(x, k) = sum of p_j over p_j >= p_k                (Romano, Sesia and Candes 2020, without randomisation)
-    raps  aps + weight * max(0, rank(k) - k_free)             (Angelopoulos, Bates, Malik and Jordan 2021)
+    lac    1 - p_k                                                        (Sadinle, Lei and Wasserman 2019)
+    aps    sum of p above k                                               (Romano, Sesia and Candes 2020)
+    raps   aps + penalty max(0, r_k - rank)                               (Angelopoulos et al. 2021)
 
-Differs: a set is never empty; where the quantile admits no class, the most probable one is given, which can only add
-coverage.
+The guarantee is about the probabilities that the thresholds were fitted on, so the sets are always computed from those:
+the file's own, whatever the request's knobs. Differs: the randomised forms are answered without chance (u = 0), and the
+label of the answer is always a member; both can only add coverage.
 """
 
 from __future__ import annotations
@@ -22,49 +24,88 @@ from numpy.typing import NDArray
 from calibrant.errors import ConfigError, FormatError
 from calibrant.model_card import ModelCard
 
+Array = NDArray[np.float64]
 
-def prediction_sets(card: ModelCard, probabilities: NDArray[np.float32], coverage: float) -> NDArray[np.bool_]:
-    """(N, C) membership at a coverage that the file has a quantile for."""
-    block = card.conformal
-    if not block:
+
+def blocks(card: ModelCard) -> Mapping[str, Any]:
+    """Threshold blocks by alpha: the file's own, else those that its calibrator brought along."""
+    return card.conformal or (card.calibrator or {}).get("conformal") or {}
+
+
+def fitted_shift(card: ModelCard) -> Array | None:
+    """What the thresholds' probabilities subtract from the calibrated logits; None where they are the file's own.
+
+    Thresholds that came with the calibrator were fitted where it was: with the prior term of its fit, mostly none.
+    """
+    calibrator = card.calibrator or {}
+    own = calibrator.get("conformal")
+    if not own or (card.conformal and dict(card.conformal) != dict(own)):
+        return None
+    fit = calibrator.get("fitted_on") or {}
+    ratio = fit.get("log_prior_ratio")
+    if ratio is None or not fit.get("strength"):
+        return np.zeros(len(card.classes))
+    return float(fit["strength"]) * np.asarray(ratio, np.float64)
+
+
+def coverages(conformal: Mapping[str, Any] | None) -> tuple[float, ...]:
+    """What coverage may be asked for."""
+    return tuple(sorted(round(1.0 - float(alpha), 10) for alpha in conformal or ()))
+
+
+def prediction_sets(card: ModelCard, probabilities: NDArray[np.floating[Any]], coverage: float) -> NDArray[np.bool_]:
+    """(N, C) membership, from the probabilities that the thresholds were fitted on."""
+    known = blocks(card)
+    if not known:
         raise ConfigError(
-            "the file holds no conformal quantiles, so there are no prediction sets",
-            where="coverage", fix="export it with --conformal, or leave coverage out",
+            "the file holds no conformal thresholds, so there are no prediction sets",
+            where="coverage", fix="calibrate with --conformal 0.1 and export again, or leave coverage out",
         )  # fmt: skip
-    quantile = _quantile(block, coverage)
-    score = scores(block, np.asarray(probabilities, np.float64))
-    members: NDArray[np.bool_] = score <= quantile + 1e-7  # probabilities are float32
-    members[np.arange(len(members)), probabilities.argmax(axis=1)] = True
+    block = _block(known, coverage)
+    try:
+        limit = _limit(block)
+        scores = _scores(_sharpened(np.asarray(probabilities, np.float64), float(block.get("temperature", 1.0))), block)
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"damaged conformal block ({error!r})", fix="export again") from None
+    members: NDArray[np.bool_] = scores <= limit + 1e-7  # probabilities are float32
     return members
 
 
-def scores(block: Mapping[str, Any], p: NDArray[np.float64]) -> NDArray[np.float64]:
-    method = str(block.get("method", "lac"))
-    if method == "lac":
-        return 1.0 - p
-    if method not in ("aps", "raps"):
-        raise FormatError(f'conformal method "{method}" is not known to this version', fix="update calibrant")
-    order = np.argsort(-p, axis=1, kind="stable")
-    rank = np.empty_like(order)
-    np.put_along_axis(rank, order, np.arange(1, p.shape[1] + 1)[None, :], axis=1)
-    mass = np.take_along_axis(np.cumsum(np.take_along_axis(p, order, axis=1), axis=1), rank - 1, axis=1)
-    if method == "raps":
-        penalty: float = float(block.get("weight", 0.0))
-        mass = mass + penalty * np.maximum(0, rank - int(block.get("k_free", 0)))
-    return np.asarray(mass)
-
-
-def coverages(block: Mapping[str, Any] | None) -> tuple[float, ...]:
-    """What coverage may be asked for."""
-    table = (block or {}).get("quantiles", {})
-    return tuple(sorted(round(1.0 - float(alpha), 10) for alpha in table))
-
-
-def _quantile(block: Mapping[str, Any], coverage: float) -> float:
-    for alpha, quantile in block.get("quantiles", {}).items():
+def _block(known: Mapping[str, Any], coverage: float) -> Mapping[str, Any]:
+    for alpha, block in known.items():
         if abs((1.0 - float(alpha)) - coverage) < 1e-9:
-            return float("inf") if quantile is None else float(quantile)
-    known = ", ".join(f"{c:g}" for c in coverages(block))
-    raise ConfigError(
-        f"the file has no quantile for {coverage:g}", where="coverage", fix=f"it holds: {known}" if known else None
-    )
+            return dict(block)
+    names = ", ".join(f"{c:g}" for c in coverages(known))
+    raise ConfigError(f"the file has no threshold for {coverage:g}", where="coverage", fix=f"it holds: {names}")
+
+
+def _limit(block: Mapping[str, Any]) -> Array:
+    """One threshold, or one a class; null stands for infinity: too few rows, every class is in."""
+    limits = block.get("class_thresholds") or [block["threshold"]]
+    return np.array([np.inf if t is None else float(t) for t in limits])
+
+
+def _scores(p: Array, block: Mapping[str, Any]) -> Array:
+    kind = block["kind"]
+    if kind == "lac":
+        return 1.0 - p
+    if kind not in ("aps", "raps"):
+        raise FormatError(f'conformal sets of kind "{kind}" are not known to this version', fix="update calibrant")
+    order = np.argsort(-p, axis=1, kind="stable")
+    falling = np.take_along_axis(p, order, axis=1)
+    ordered = np.cumsum(falling, axis=1) - falling
+    if kind == "raps":
+        ordered = ordered + float(block["penalty"]) * np.maximum(np.arange(1, p.shape[1] + 1) - int(block["rank"]), 0)
+    scores = np.empty_like(ordered)
+    np.put_along_axis(scores, order, ordered, axis=1)
+    return scores
+
+
+def _sharpened(p: Array, temperature: float) -> Array:
+    """The set's own temperature, on top of the calibrated probabilities."""
+    if temperature == 1.0:
+        return p
+    logits = np.log(np.maximum(p, 1e-300)) / temperature
+    powered = np.exp(logits - logits.max(axis=1, keepdims=True))
+    normalised: Array = powered / powered.sum(axis=1, keepdims=True)
+    return normalised

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import ConfigError, DataError
 from calibrant.model_card import ModelCard, Prior
+from calibrant.serve.conformal import fitted_shift
 
 Array = NDArray[np.float64]
 
@@ -90,6 +91,7 @@ class Redo:
     scale: Array | None  # z = (u - shift) / scale; None where the calibrator is not diagonal
     shift: Array
     calibrator: str
+    conformal_shift: Array | None  # of the probabilities that the conformal thresholds were fitted on, None: the file's
 
     @classmethod
     def of(cls, card: ModelCard) -> Redo:
@@ -100,6 +102,7 @@ class Redo:
             card.prior, np.zeros(classes) if term is None else term,
             1 / float(diagonal[0][0]) if method == "temperature" and diagonal is not None else 1.0,
             None if diagonal is None else diagonal[0], np.zeros(classes) if diagonal is None else diagonal[1], method,
+            fitted_shift(card),
         )  # fmt: skip
 
     def calibrated(self, logits: NDArray[np.floating[Any]]) -> Array:
@@ -109,6 +112,11 @@ class Redo:
     def raw(self, logits: NDArray[np.floating[Any]]) -> Array | None:
         """z, or None where the calibrator cannot be undone exactly."""
         return None if self.scale is None else (self.calibrated(logits) - self.shift) / self.scale
+
+    def conformal_probabilities(self, outputs: Mapping[str, NDArray[Any]]) -> Array:
+        """The probabilities that prediction sets are made from, whatever the knobs."""
+        logits = np.asarray(outputs["logits"], np.float64)
+        return softmax(logits if self.conformal_shift is None else self.calibrated(logits) - self.conformal_shift)
 
     def logits(self, logits: NDArray[np.floating[Any]], knobs: Knobs) -> Array:
         """The logits that the file would have returned with these knobs."""
@@ -155,14 +163,14 @@ def _diagonal(calibrator: Mapping[str, Any] | None, classes: int) -> tuple[Array
     """(scale, shift) with u = scale * z + shift, or None for a map that is not diagonal."""
     if calibrator is None or calibrator.get("method") in (None, "none", "identity"):
         return np.ones(classes), np.zeros(classes)
-    p = {**calibrator, **(calibrator.get("parameters") or {})}
+    p = calibrator.get("parameters") or {}
     match calibrator["method"]:
         case "temperature":
             return np.full(classes, 1 / float(p["temperature"])), np.zeros(classes)
-        case "classwise-temperature" if "temperatures" in p:
+        case "classwise-temperature":
             return 1 / np.asarray(p["temperatures"], np.float64), np.zeros(classes)
-        case "vector" if "weight" in p:
-            return np.asarray(p["weight"], np.float64), np.asarray(p.get("bias", np.zeros(classes)), np.float64)
+        case "vector":
+            return np.asarray(p["weights"], np.float64), np.asarray(p["bias"], np.float64)
         case _:
             return None
 

@@ -174,7 +174,7 @@ class Model:
                 "absorbed": card.prior.absorbed, "applied": card.prior.applied, "total": card.prior.total,
             },
             "abstain_below": card.abstain_below,
-            "coverages": list(conformal.coverages(card.conformal)),
+            "coverages": list(conformal.coverages(conformal.blocks(card))),
             "ood": {k: v for k, v in (card.ood or {}).items() if _small(v)} or None,
             "metrics": card.metrics,
             "precision": dict(card.precision),

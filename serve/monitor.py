@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from calibrant import feedback
 from calibrant.model_card import ModelCard
 from calibrant.serve import conformal
+from calibrant.serve.knobs import Redo
 from calibrant.serve.watch import CalibrationAlarm, DriftAlarm, Rolling, expected_accuracy, rolling
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ CONFIDENCE_BINS = 20
 @dataclass(frozen=True)
 class MonitorConfig:
     window: int = 2000  # rows, labelled or not, that the rolling figures are about
-    alpha: float = 0.01
+    alpha: float = 0.005
     horizon: int = 5000
     sample: float = 1.0  # share of the requests that is logged and watched
     segment_bytes: int = 64 << 20
@@ -132,6 +133,7 @@ class Monitor:
         self.confidence_drift = DriftAlarm(CONFIDENCE_BINS, alpha=config.alpha)
         self.prior_drift = DriftAlarm(classes, alpha=config.alpha)
         self._quantile = _some_quantile(card)
+        self._redo = Redo.of(card)
         self._gap, self._gap_variance = _gap(card)
 
     # ---- from the event loop
@@ -225,7 +227,8 @@ class Monitor:
         confidence = float(np.exp(log_p.max()))
         covered = math.nan
         if self._quantile is not None:
-            sets = conformal.prediction_sets(self.card, np.exp(row.log_p)[None], self._quantile)
+            outputs = {"logits": row.log_p[None]}
+            sets = conformal.prediction_sets(self.card, self._redo.conformal_probabilities(outputs), self._quantile)
             covered = float(sets[0, label])
         self._labelled.append((confidence, float(log_p.argmax() == label), float(-log_p[label]), covered))
         self.labels += 1
@@ -381,20 +384,20 @@ def _line_at(path: Path, offset: int) -> dict[str, Any] | None:
 
 def _some_quantile(card: ModelCard) -> float | None:
     """The coverage to watch: 0.9 where the file has it, else the highest."""
-    known = conformal.coverages(card.conformal)
+    known = conformal.coverages(conformal.blocks(card))
     return 0.9 if 0.9 in known else (known[-1] if known else None)
 
 
 def _gap(card: ModelCard) -> tuple[float, float]:
-    """Accuracy - mean confidence on the held-out rows that the file records, and the variance of that."""
-    metrics = card.metrics
+    """Accuracy - mean confidence on the rows of the calibrator's cross-fitted check, and the variance of that.
+
+    The binned gaps add up to it: under-confidence - over-confidence (metrics of calibrate: under_ece, over_ece).
+    """
     try:
-        accuracy, confidence = _value(metrics["accuracy"]), _value(metrics["confidence"])
-        rows = float(metrics["rows"])
-        return accuracy - confidence, max(1e-12, accuracy * (1 - accuracy) / rows)
-    except (KeyError, TypeError, ValueError):
+        after = card.metrics.get("after", card.metrics)
+        rows = float((card.calibrator or {})["fitted_on"]["rows"])
+        accuracy = float(after["accuracy"]["value"])
+        gap = float(after["under_ece"]["value"]) - float(after["over_ece"]["value"])
+        return gap, max(1e-12, accuracy * (1 - accuracy) / rows)
+    except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError):
         return 0.0, 0.0
-
-
-def _value(entry: Any) -> float:
-    return float(entry["value"] if isinstance(entry, dict) else entry)

@@ -88,7 +88,10 @@ def answer(
     confidence = probabilities[np.arange(len(labels)), labels]
     threshold = knobs.abstain_below if knobs.abstain_below is not None else card.abstain_below
     abstained = np.zeros(len(labels), bool) if threshold is None else confidence < threshold
-    sets = None if knobs.coverage is None else prediction_sets(card, probabilities, knobs.coverage)
+    sets = None
+    if knobs.coverage is not None:
+        sets = prediction_sets(card, redo.conformal_probabilities(outputs), knobs.coverage)
+        sets[np.arange(len(labels)), labels] = True
     score = ood_score(card, redo, outputs) if knobs.ood or "ood_score" in outputs else None
     limit = (card.ood or {}).get("threshold")
     return Result(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from calibrant.calibration import fit
 from calibrant.errors import ConfigError, DataError
 from calibrant.model_card import ModelCard, Prior
 from calibrant.preprocessing import Preprocessing
@@ -121,3 +122,18 @@ def test_numbers_may_come_as_text_and_a_prior_as_json_or_commas() -> None:
 def test_a_prior_of_the_wrong_length_is_refused(tiny: ModuleType) -> None:
     with pytest.raises(DataError, match="3 values for 4 classes"):
         Redo.of(tiny.card()).logits(np.zeros((1, 4)), Knobs(target_prior=(1, 1, 1)))
+
+
+@pytest.mark.parametrize("method", ["temperature", "classwise-temperature", "vector", "matrix", "dirichlet", "beta"])
+def test_every_diagonal_calibrator_of_the_toolkit_is_undone(tiny: ModuleType, method: str) -> None:
+    rng = np.random.default_rng(1)
+    z = rng.normal(0, 2, (600, 3)) * np.array([1.0, 2.0, 1.5])
+    y = (rng.random((600, 1)) > softmax(z / 1.5).cumsum(axis=1)).sum(axis=1).clip(0, 2)
+    calibrator = fit(method, z, y)
+    redo = Redo.of(tiny.card(classes=("a", "b", "c"), calibrator=calibrator.to_dict(), prior=Prior()))
+    raw = redo.raw(calibrator.logits(z))
+    if method in ("temperature", "classwise-temperature", "vector"):
+        assert raw is not None
+        np.testing.assert_allclose(raw, z, atol=1e-9)
+    else:
+        assert raw is None

@@ -36,7 +36,7 @@ def card(**changes: Any) -> ModelCard:
         name="birds",
         calibrator={"method": "temperature", "parameters": {"temperature": TEMPERATURE}},
         prior=Prior(train=TRAIN, applied=1.0),
-        conformal={"method": "lac", "quantiles": {"0.1": 0.7, "0.05": 0.9}},
+        conformal={a: {"kind": "lac", "threshold": t} for a, t in (("0.1", 0.7), ("0.05", 0.9))},
         abstain_below=0.3,
     )
     return replace(base, **changes)
