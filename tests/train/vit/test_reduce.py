@@ -123,6 +123,12 @@ def test_deep_copy_is_independent(make_backbone: Make) -> None:
     assert not torch.allclose(other(picture()), before)
 
 
+def test_mode_reaches_the_object_that_lends_its_methods(make_backbone: Make) -> None:
+    model = reduce_tokens(small(make_backbone), "evit", keep_rate=0.5, locations=(1, 3)).eval()
+    assert not model._vit.training
+    assert model.train()._vit.training
+
+
 def test_different_rates_per_stage_and_a_stage_that_keeps_all(make_backbone: Make) -> None:
     vit = small(make_backbone)
     model = reduce_tokens(vit, "sit", keep_rate=(1.0, 0.5, 0.25), locations=(1, 2, 4)).eval()
