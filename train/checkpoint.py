@@ -7,6 +7,7 @@ one or the new one.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from torch import Tensor
 from calibrant.errors import FormatError
 from calibrant.train.run import FORMAT_VERSION, read_header, write_tensors
 
-_TENSOR, _PAIRS = "__tensor__", "__pairs__"
+_TENSOR, _PAIRS, _FLOAT = "__tensor__", "__pairs__", "__float__"
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
@@ -58,6 +59,8 @@ def _flatten(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         return {_PAIRS: [[k, _flatten(v, f"{name}.{k}", tensors)] for k, v in value.items()]}
     if isinstance(value, list | tuple):
         return [_flatten(v, f"{name}.{i}", tensors) for i, v in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):  # an NLL, say; JSON has no word for it
+        return {_FLOAT: repr(value)}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise TypeError(f"{name} is a {type(value).__name__}, which a checkpoint cannot hold")
@@ -67,6 +70,8 @@ def _restore(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     if isinstance(value, dict):
         if _TENSOR in value:
             return tensors[value[_TENSOR]]
+        if _FLOAT in value:
+            return float(value[_FLOAT])
         if _PAIRS in value:
             return {k: _restore(v, tensors) for k, v in value[_PAIRS]}
         return {k: _restore(v, tensors) for k, v in value.items()}

@@ -18,6 +18,7 @@ from calibrant.train.data.image_set import ImageSet
 from calibrant.train.data.loader import Batch, EvalDataset, make_loader, to_network
 from calibrant.train.data.pixels import ArrayStore, BadImage, FileStore, decode_all
 from calibrant.train.model import FeatureModel
+from calibrant.train.views import COUNT, Views, view_maker
 
 Autocast = Callable[[], AbstractContextManager[None]]
 
@@ -35,20 +36,30 @@ class EvalSource:
     """A set in the form of the evaluation transform: decoded once (`cache`) or at each pass."""
 
     def __init__(
-        self, images: ImageSet, preprocessing: Preprocessing, *, cache: bool, workers: int, skip_bad: bool, what: str
+        self,
+        images: ImageSet,
+        preprocessing: Preprocessing,
+        *,
+        cache: bool,
+        workers: int,
+        skip_bad: bool,
+        what: str,
+        views: Views = "one",
     ) -> None:
         self.preprocessing, self.skip_bad, self.workers = preprocessing, skip_bad, workers
+        self.views = COUNT[views]
+        prepare = view_maker(preprocessing, views)
         self.bad: list[BadImage] = []
         self.images = images
         self.store: ArrayStore | FileStore
         if cache:
-            parts, rows, self.bad = decode_all(images, preprocessing.pixels, what=f"decode {what}", skip_bad=skip_bad)
+            parts, rows, self.bad = decode_all(images, prepare, what=f"decode {what}", skip_bad=skip_bad)
             if not len(rows):
                 raise DataError("not one image could be read", where=what)
             self.images, self.workers = images.rows(rows), 0
             self.store = ArrayStore(np.stack(parts))
         else:
-            self.store = FileStore(images, preprocessing.pixels)
+            self.store = FileStore(images, prepare)
 
     def loader(self, batch_size: int, *, pin: bool) -> DataLoader[Batch]:
         dataset = EvalDataset(self.images, self.store)
@@ -98,8 +109,9 @@ def network_batches(
             raise DataError(batch.bad[0].why, where=batch.bad[0].id, fix="mend it, or pass --on-bad-image skip")
         source.bad += batch.bad
         with torch.inference_mode(), autocast():
-            x = to_network(batch.pixels, source.preprocessing, device, channels_last=channels_last)
-            z, f = network(x)
+            pixels = batch.pixels.unflatten(1, (source.views, -1)).flatten(0, 1)  # (n * views, H, W, 3)
+            x = to_network(pixels, source.preprocessing, device, channels_last=channels_last)
+            z, f = (t.float().unflatten(0, (-1, source.views)).mean(1) for t in network(x))
         unread = {b.id for b in batch.bad}
         index = batch.indices.numpy()
         keep = np.asarray([source.images.ids[i] not in unread for i in index], bool)

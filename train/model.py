@@ -71,6 +71,25 @@ def _token_labelling(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     return m.head(f) + 0.5 * m.aux_head(t[:, 1:]).max(1)[0], f
 
 
+def _head_after_norm(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """SHViT: a batch norm between the pre-logits that timm gives and the linear layer; the features are behind it."""
+    f = m.head.bn(m.forward_head(m.forward_features(x), pre_logits=True))
+    return m.head.l(f), f
+
+
+def _head_per_stage(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """EfficientViM: a head per stage, mixed by softmax weights; the distilled ones have such a mixture twice."""
+    parts = [m.head_drop(t.mean(-1)) for t in m.forward_features(x)]
+
+    def mixed(weights: Tensor, heads: Any) -> Tensor:
+        return torch.stack([w * h(t) for w, h, t in zip(weights.softmax(-1), heads, parts, strict=True)]).sum(0)
+
+    z = mixed(m.weights, m.heads)
+    if hasattr(m, "heads_dist"):
+        z = (z + mixed(m.weights_dist, m.heads_dist)) / 2
+    return z, torch.cat(parts, 1)
+
+
 def _linear_head(m: Any) -> tuple[nn.Module, ...]:
     return (m.get_classifier(),)
 
@@ -83,6 +102,8 @@ _RECIPES: dict[str, tuple[Recipe, Callable[[Any], tuple[nn.Module, ...]]]] = {
     "pooling head": (_pooling_head, lambda m: (m.head.fc,)),
     "convolution": (_convolution, _linear_head),
     "head per branch": (_head_per_branch, lambda m: tuple(m.head)),
+    "head after norm": (_head_after_norm, lambda m: (m.head.l,)),
+    "head per stage": (_head_per_stage, lambda m: (*m.heads, *getattr(m, "heads_dist", ()))),
     "token labelling": (_token_labelling, lambda m: (m.head, m.aux_head)),
 }
 
@@ -116,8 +137,9 @@ class FeatureModel(nn.Module):
     def classifier_layers(self) -> tuple[nn.Module, ...]:
         """The layers whose output rows are the classes.
 
-        One linear map (or 1 x 1 convolution) for most; two whose outputs are averaged ("two heads", "two tokens", "head
-        per branch"); for "token labelling" the second one passes a maximum over tokens and counts half.
+        One linear map (or 1 x 1 convolution) for most; several whose outputs are averaged ("two heads", "two tokens",
+        "head per branch") or mixed by weights ("head per stage"); for "token labelling" the second one passes a maximum
+        over tokens and counts half.
         """
         return self._layers(self.network)
 

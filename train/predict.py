@@ -18,6 +18,7 @@ from calibrant.train.data.image_set import ImageSet
 from calibrant.train.distributed import Ranks, pick_device
 from calibrant.train.evaluate import EvalSource, network_batches
 from calibrant.train.run import TrainedModel, load_run
+from calibrant.train.views import Views
 
 
 def predict_run(
@@ -29,19 +30,26 @@ def predict_run(
     batch_size: int = 64,
     features: bool = False,
     on_bad_image: Literal["fail", "skip"] = "fail",
+    views: Views = "one",
     workers: int = 0,
     device: str = "auto",
 ) -> Path:
     """Predictions of a run for a folder of images, labelled where the folder names classes; gives the file.
 
     The folder: DIR/SPLIT/CLASS/*.jpg, DIR/CLASS/*.jpg, or images without labels. Images that cannot be read stop the
-    run by name, or are left out and listed in `<out>.bad-images.txt`.
+    run by name, or are left out and listed in `<out>.bad-images.txt`. `views`: average the logits of several views.
     """
     model = load_run(run)
     where = pick_device(device, Ranks())
     images = images_for(Path(data), model.class_names, split=split)
     source = EvalSource(
-        images, model.preprocessing, cache=False, workers=workers, skip_bad=on_bad_image == "skip", what=str(data)
+        images,
+        model.preprocessing,
+        cache=False,
+        workers=workers,
+        skip_bad=on_bad_image == "skip",
+        what=str(data),
+        views=views,
     )
     model.network.to(where)
     out = Path(out)

@@ -139,10 +139,13 @@ def rebuild(model: Mapping[str, Any], num_classes: int, preprocessing: Preproces
 
 
 def load_weights(network: FeatureModel, file: Path) -> None:
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
         network.network.load_state_dict(load_file(file))
+    except SafetensorError as error:
+        raise FormatError(f"damaged weights ({error})", where=file) from None
     except RuntimeError as error:
         first = " ".join(str(error).split())[:200]
         raise FormatError(f"weights do not fit the model that the file names ({first})", where=file) from None

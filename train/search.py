@@ -82,10 +82,13 @@ def search(
         if on_trial is not None:
             on_trial(done[-1])
     ranked = sorted(done, key=lambda t: t.value if base.engine.select in LOWER_IS_BETTER else -t.value)
-    write_json(base.out / RESULT_FILE, {
-        "kind": "search", "format_version": 1, "metric": base.engine.select,
-        "trials": [{"settings": list(t.settings), "run": t.run.name, "value": t.value, "val": t.val} for t in ranked],
-    })  # fmt: skip
+    rows = [
+        {"settings": list(t.settings), "run": t.run.name, "value": _json(t.value),
+         "val": {name: _json(v) for name, v in t.val.items()}}
+        for t in ranked
+    ]  # fmt: skip
+    block = {"kind": "search", "format_version": 1, "metric": base.engine.select, "trials": rows}
+    write_json(base.out / RESULT_FILE, block)
     return ranked
 
 
@@ -96,7 +99,13 @@ def _run(config: TrainConfig, out: Path, proposal: tuple[str, ...]) -> Trial:
     if not (run / "predictions" / "val.parquet").is_file():  # the last thing that a run writes
         fit(replace(config, out=run), resume=(run / CHECKPOINT_FILE).is_file())
     best = next(line for line in reversed(read_history(run)) if line["best"])
-    return Trial(proposal, run, float(best["val"][config.engine.select]), best["val"])
+    # null stands for an infinite NLL
+    val = {name: math.inf if value is None else float(value) for name, value in best["val"].items()}
+    return Trial(proposal, run, val[config.engine.select], val)
+
+
+def _json(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _grid(choices: Sequence[Choice]) -> Iterator[tuple[str, ...]]:

@@ -202,6 +202,9 @@ def test_foreign_newer_and_unfinished_runs_are_refused_by_name(small: Small, tmp
     (run / MODEL_FILE).write_bytes(weights.replace(b'\\"format_version\\": 1', b'\\"format_version\\": 9'))
     with pytest.raises(FormatError, match="format 9 is newer"):
         load_run(run)
+    (run / MODEL_FILE).write_bytes(weights[:-1000])
+    with pytest.raises(FormatError, match="model.safetensors: damaged weights"):
+        load_run(run)
     (run / MODEL_FILE).write_bytes(b"PK\x03\x04 something else")
     with pytest.raises(FormatError, match="not a safetensors file"):
         load_run(run)
