@@ -402,3 +402,14 @@ def test_a_label_beyond_the_classes_is_named(small: Small) -> None:
     images = ImageSet(("a", "b", "c"), np.array([0, 1, 2]), pixels=np.zeros((3, 32, 32, 3), np.uint8))
     with pytest.raises(DataError, match="label 2.*2 classes"):
         fit(small(), splits=Splits(("x", "y"), images, images))
+
+
+@pytest.mark.parametrize("gauge", ["none", "mean", "max", "logsoftmax"])
+def test_every_gauge_of_vace_survives_saving(small: Small, gauge: str) -> None:
+    run = fit(small("loss.name=vace", f"loss.gauge={gauge}", "schedule.epochs=1"))
+    model = load_run(run)
+    loss = create_loss("vace", num_classes=3, feature_dim=model.network.feature_dim, gauge=gauge)
+    loss.load_state_dict(load_checkpoint(run / CHECKPOINT_FILE)["loss"])
+    z = torch.randn(6, 3) * 4
+    assert model.gauge == gauge
+    torch.testing.assert_close(model.adjust(z), loss.eval().adjust_logits(z), rtol=1e-5, atol=1e-5)
