@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from calibrant.errors import ConfigError
+from calibrant.serve.config import ModelSpec, Share
+from calibrant.serve.labels import read_labels
+from calibrant.serve.metrics import BOUNDS, Exposition, Histogram
+from calibrant.serve.models import version_key
+from calibrant.serve.refusal import Refusal
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("m.onnx", ModelSpec(Path("m.onnx"))),
+        ("birds=m.onnx", ModelSpec(Path("m.onnx"), "birds")),
+        ("birds@12=a/m.onnx", ModelSpec(Path("a/m.onnx"), "birds", "12")),
+        ("a=b=c.onnx", ModelSpec(Path("b=c.onnx"), "a")),
+    ],
+)
+def test_a_model_may_bring_its_name_and_version(text: str, wanted: ModelSpec) -> None:
+    assert ModelSpec.parse(text) == wanted
+
+
+def test_a_path_that_exists_is_a_path_even_with_an_equals_sign(tmp_path: Path) -> None:
+    path = tmp_path / "lr=1.onnx"
+    path.touch()
+    assert ModelSpec.parse(str(path)) == ModelSpec(path)
+
+
+@pytest.mark.parametrize("text", ["birds=0.1", "birds@2", "birds@2=0", "birds@2=1.5", "birds@2=1.2.3"])
+def test_a_share_must_be_complete_and_possible(text: str) -> None:
+    with pytest.raises(ConfigError, match="NAME@VERSION=SHARE"):
+        Share.parse(text, "--canary")
+    assert Share.parse("birds@2=0.25", "--canary") == Share("birds", "2", 0.25)
+
+
+def test_versions_count_as_numbers() -> None:
+    assert sorted(["10", "9", "a"], key=version_key) == ["a", "9", "10"]
+
+
+def test_metrics_are_what_prometheus_reads() -> None:
+    out, histogram = Exposition(), Histogram()
+    for seconds in (0.0005, 0.003, 99.0):
+        histogram.add(seconds)
+    out.add("x_total", "counter", "Help.", 3, {"name": 'a"b\\c\n'})
+    out.histogram("t", "Times.", histogram, {"m": "1"})
+    lines = out.text().splitlines()
+    assert lines[:3] == ["# HELP x_total Help.", "# TYPE x_total counter", 'x_total{name="a\\"b\\\\c\\n"} 3']
+    assert f't_bucket{{m="1",le="{BOUNDS[0]}"}} 1' in lines
+    assert 't_bucket{m="1",le="0.005"} 2' in lines
+    assert 't_bucket{m="1",le="+Inf"} 3' in lines
+    assert 't_count{m="1"} 3' in lines
+    assert 't_sum{m="1"} 99.0035' in lines
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{}", b'{"labels": []}', b'{"labels": [3]}', b'{"labels": [{"id": "", "label": 1}]}',
+     b'{"labels": [{"id": "a"}]}', b'{"labels": [{"id": "a", "label": 2}]}',
+     b'{"labels": [{"id": "a", "label": true}]}', b'{"labels": [{"id": "a", "label": 0, "row": -1}]}'],
+)  # fmt: skip
+def test_labels_that_mean_nothing_are_refused(body: bytes) -> None:
+    with pytest.raises(Refusal) as caught:
+        read_labels(memoryview(body), ("auk", "crane"))
+    assert caught.value.status == 400
+
+
+def test_labels_come_by_name_or_number_and_for_a_row() -> None:
+    body = b'{"labels": [{"id": "a", "label": "crane"}, {"id": "b", "row": 4, "label": 0}]}'
+    assert read_labels(memoryview(body), ("auk", "crane")) == (["a", "b/4"], [1, 0])
+
+
+HEAVY = ["torch", "onnx", "onnxruntime", "PIL", "pyarrow", "uvloop", "grpc", "scipy"]
+TRAINING = ["torch", "onnx", "timm", "netcal", "scipy", "sklearn", "matplotlib", "calibrant.calibration"]
+
+
+def _loaded(imports: str, watched: list[str]) -> list[str]:
+    code = f"import sys, {imports}; print(*sorted(set({watched}) & set(sys.modules)))"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+
+@pytest.mark.parametrize(
+    "module", ["calibrant.serve", "calibrant.serve.cli", "calibrant.serve.bench", "calibrant.feedback"]
+)
+def test_importing_loads_nothing_heavy(module: str) -> None:
+    assert _loaded(module, HEAVY) == []
+
+
+def test_the_whole_server_runs_without_the_training_stack() -> None:
+    modules = ("server", "offline", "classifier", "grpc")
+    assert _loaded(", ".join(f"calibrant.serve.{m}" for m in modules), TRAINING) == []

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from calibrant import feedback
+from calibrant.serve.monitor import Index, Monitor, MonitorConfig, row_ids
+
+CLASSES = ("auk", "bittern", "crane", "dunlin")
+MODEL = feedback.Model("birds", "1", "sha", CLASSES)
+
+
+@pytest.fixture
+def make(tiny: ModuleType) -> Iterator[Callable[..., Monitor]]:
+    """Monitors whose logs are closed at the end."""
+    writers: list[feedback.FeedbackWriter] = []
+
+    def build(log: Path | None = None, said: list[str] | None = None) -> Monitor:
+        writers.extend([] if log is None else [feedback.FeedbackWriter(log)])
+        writer = None if log is None else writers[-1]
+        return Monitor(MODEL, tiny.card(), MonitorConfig(), writer, alarm=None if said is None else said.append)
+
+    yield build
+    for writer in writers:
+        writer.close()
+
+
+def _draw(n: int, rng: np.random.Generator, flatter: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Logits, and labels from a distribution that is `flatter` than what they claim."""
+    logits = rng.normal(0, 2, (n, 4)).astype(np.float32)
+    p = np.exp(logits / flatter)
+    p /= p.sum(axis=1, keepdims=True)
+    return logits, (rng.random((n, 1)) > p.cumsum(axis=1)).sum(axis=1).clip(0, 3)
+
+
+def test_rows_of_a_request_get_ids_of_their_own() -> None:
+    assert row_ids("a", 1) == ["a"]
+    assert row_ids("a", 3) == ["a/0", "a/1", "a/2"]
+
+
+def test_labels_are_taken_once_corrected_or_unknown(make: Callable[..., Monitor], tmp_path: Path) -> None:
+    monitor = make(tmp_path)
+    monitor.record("r", np.zeros((2, 4), np.float32))
+    first = monitor.label(["r/0", "r/1", "x"], [0, 1, 2])
+    assert (first.accepted, first.repeated, first.changed, first.unknown) == (2, 0, 0, ["x"])
+    again = monitor.label(["r/0", "r/1"], [0, 3])
+    assert (again.accepted, again.repeated, again.changed) == (0, 1, 1)
+    assert monitor.labels == 2
+    (served,) = feedback.read_feedback(tmp_path).served
+    assert served.labels.tolist() == [0, 3]
+
+
+def test_a_label_finds_a_row_that_memory_has_long_forgotten(make: Callable[..., Monitor], tmp_path: Path) -> None:
+    monitor = make(tmp_path)
+    logits = np.array([[0.0, 3.0, 0.0, 0.0]], np.float32)
+    monitor.record("old", logits)
+    monitor.record("other", -logits)
+    monitor.flush()
+    monitor._recent.clear()
+    assert monitor.label(["old"], [1]).accepted == 1
+    rolled = monitor._labelled[0]
+    p = np.exp(3.0) / (np.exp(3.0) + 3)
+    assert rolled[:3] == (pytest.approx(p), 1.0, pytest.approx(-np.log(p)))
+
+
+def test_a_restart_remembers_predictions_and_labels(make: Callable[..., Monitor], tmp_path: Path) -> None:
+    before = make(tmp_path)
+    before.record("a", np.zeros((1, 4), np.float32))
+    before.record("b", np.zeros((1, 4), np.float32))
+    before.label(["a"], [2])
+    after = make(tmp_path)
+    after.restore(tmp_path)
+    reply = after.label(["a", "b", "c"], [2, 0, 1])
+    assert (reply.accepted, reply.repeated, reply.unknown) == (1, 1, ["c"])
+
+
+def test_an_over_confident_stream_raises_one_alarm_line(make: Callable[..., Monitor]) -> None:
+    rng, said = np.random.default_rng(0), []
+    monitor = make(said=said)
+    for n in range(8):
+        logits, labels = _draw(50, rng, flatter=3.0)
+        monitor.record(f"r{n}", logits)
+        monitor.label(row_ids(f"r{n}", 50), labels.tolist())
+    assert len([line for line in said if "no longer match" in line]) >= 1
+    assert monitor.report()["alarms"]["calibration"]["on"] is True
+
+
+def test_a_calibrated_stream_is_reported_as_such(make: Callable[..., Monitor]) -> None:
+    rng, said = np.random.default_rng(1), []
+    monitor = make(said=said)
+    logits, labels = _draw(2000, rng)
+    monitor.record("r", logits)
+    monitor.label(row_ids("r", 2000), labels.tolist())
+    report = monitor.report()
+    assert said == []
+    truth = (logits.argmax(axis=1) == labels).mean()
+    assert report["expected_accuracy"]["low"] <= truth <= report["expected_accuracy"]["high"]
+    assert report["labelled"]["accuracy"]["value"] == pytest.approx(truth)
+    assert report["labelled"]["ece"]["value"] < 0.05
+    assert report["labelled"]["expected_accuracy_error"] == pytest.approx(
+        report["expected_accuracy"]["value"] - truth, abs=1e-6
+    )
+
+
+def test_the_held_out_gap_moves_the_expected_accuracy(tiny: ModuleType) -> None:
+    metrics = {"after": {"accuracy": {"value": 0.8}, "under_ece": {"value": 0.01}, "over_ece": {"value": 0.04}}}
+    calibrator = {"method": "temperature", "parameters": {"temperature": 2.0}, "fitted_on": {"rows": 400}}
+    monitor = Monitor(MODEL, tiny.card(metrics=metrics, calibrator=calibrator), MonitorConfig(), None)
+    monitor.record("r", np.tile(np.array([[0.0, 0.0, 0.0, 5.0]], np.float32), (100, 1)))
+    expected = monitor.report()["expected_accuracy"]
+    assert expected["held_out_gap"] == pytest.approx(-0.03)
+    assert expected["value"] == pytest.approx(np.exp(5) / (np.exp(5) + 3) - 0.03, abs=1e-6)
+
+
+def test_the_window_forgets(tiny: ModuleType) -> None:
+    monitor = Monitor(MODEL, tiny.card(), MonitorConfig(window=100), None)
+    for value in (0.0, 9.0):
+        monitor.record(f"r{value}", np.tile(np.array([[value, 0, 0, 0]], np.float32), (100, 1)))
+    assert monitor.report()["expected_accuracy"]["rows"] == 100
+    assert monitor.report()["expected_accuracy"]["value"] > 0.99
+
+
+def test_the_index_tells_ids_apart_from_look_alikes(tmp_path: Path) -> None:
+    index = Index()
+    assert index.find("a") is None
+    for n in range(50):
+        index.add(tmp_path / f"{n % 3}", 100 * n, [f"id-{n}-{k}" for k in range(20)])
+    assert index.find("id-7-3") == (tmp_path / "1", 700)
+    assert index.find("id-99-3") is None
+
+
+def test_a_log_that_cannot_be_written_does_not_stop_the_monitor(
+    make: Callable[..., Monitor], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from calibrant.serve.monitor import MonitorThread
+
+    monitor = make(tmp_path)
+    thread = MonitorThread(None)
+    thread.monitors.append(monitor)
+    assert monitor.writer is not None
+    monitor.writer.close()
+    monitor.record("r", np.zeros((1, 4), np.float32))
+    thread.close()
+    assert "serving goes on" in caplog.text
