@@ -29,6 +29,8 @@ MAX_DEPTH = 6
 MAX_FILES = 50_000
 MAX_JSON_BYTES = 32 << 20
 _KEPT = 512
+FEATURES_FILE = "features.json"
+SWEEP_FILE = "results.parquet"
 FEEDBACK_SUFFIX = ".feedback.jsonl"
 _RUN_FILES = ("config.json", "metrics.jsonl")
 _SUFFIXES = (".parquet", ".json", ".jsonl", ".onnx")
@@ -96,6 +98,15 @@ class Model:
 
 
 @dataclass(frozen=True)
+class FeaturesRef:
+    """A cache of a frozen backbone's features."""
+
+    name: str
+    path: Path
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class FeedbackRef:
     """A folder with segments of a feedback log."""
 
@@ -112,6 +123,7 @@ class Shelf:
     models: tuple[Model, ...]
     calibrators: tuple[CalibratorRef, ...]
     feedback: tuple[FeedbackRef, ...]
+    features: tuple[FeaturesRef, ...]
     troubles: tuple[Trouble, ...]
 
     def run(self, name: str) -> Run | None:
@@ -168,8 +180,11 @@ def scan(root: Path) -> Shelf:
     for file in files:
         by_folder.setdefault(file.parent, []).append(file)
     reader = _Reader(root, troubles)
+    features = _feature_caches(root, by_folder, reader)
     predictions: dict[Path, list[PredictionsRef]] = {}
     for folder, names in by_folder.items():
+        if any(n.name == FEATURES_FILE for n in names):
+            continue  # its Parquet files hold features, not predictions
         for owner, name, path in _prediction_sets(root, folder, names):
             found = reader.read(path, _read_predictions)
             if found is not None:
@@ -191,7 +206,8 @@ def scan(root: Path) -> Shelf:
     feedback = tuple(FeedbackRef(_name(root, folder), folder) for folder in logs)
     return Shelf(
         root, tuple(sorted(runs, key=lambda r: r.name)), tuple(sorted(models, key=lambda m: m.name)),
-        tuple(sorted(calibrators, key=lambda c: c.name)), feedback, tuple(sorted(troubles, key=lambda t: t.where)),
+        tuple(sorted(calibrators, key=lambda c: c.name)), feedback, features,
+        tuple(sorted(troubles, key=lambda t: t.where)),
     )  # fmt: skip
 
 
@@ -210,6 +226,16 @@ class _Reader:
             what = getattr(error, "strerror", None) or type(error).__name__
             self.troubles.append(Trouble(_name(self.root, path), f"cannot be read ({what})"))
         return None
+
+
+def _feature_caches(root: Path, by_folder: dict[Path, list[Path]], reader: _Reader) -> tuple[FeaturesRef, ...]:
+    found = []
+    for folder, names in sorted(by_folder.items()):
+        for file in names:
+            block = reader.read(file, _read_config) if file.name == FEATURES_FILE else None
+            if block is not None and block.get("kind") == "features":
+                found.append(FeaturesRef(_name(root, folder), folder, block))
+    return tuple(found)
 
 
 def _walk(root: Path, troubles: list[Trouble]) -> Iterator[Path]:
@@ -273,7 +299,7 @@ def _prediction_sets(root: Path, folder: Path, files: list[Path]) -> Iterator[tu
     predictions/test.parquet is a set, predictions/test/*.parquet are the shards of one; a Parquet file elsewhere
     belongs to the folder that it lies in.
     """
-    tables = [f for f in files if f.suffix == ".parquet" and not is_statistics(f)]
+    tables = [f for f in files if f.suffix == ".parquet" and f.name != SWEEP_FILE]
     if not tables:
         return
     if folder != root and folder.parent != root and folder.parent.name == "predictions":
@@ -282,11 +308,6 @@ def _prediction_sets(root: Path, folder: Path, files: list[Path]) -> Iterator[tu
     owner = folder.parent if folder.name == "predictions" and folder != root else folder
     for table in tables:
         yield owner, table.stem, table
-
-
-def is_statistics(path: Path) -> bool:
-    """Whether the file is a summary that calibrant.calibration keeps beside a predictions file."""
-    return path.stem.endswith(".statistics")
 
 
 def _run(root: Path, folder: Path, predictions: list[PredictionsRef], reader: _Reader) -> Run:

@@ -102,30 +102,23 @@ def bars(
 
 
 def reliability(
-    table: pd.DataFrame, *, colours: Palette, title: str, curve: pd.DataFrame | None = None, height: int = 370
+    table: pd.DataFrame, *, colours: Palette, title: str, edges: bool = True, height: int = 370
 ) -> alt.LayerChart:
     """Accuracy against confidence, a mark for each bin, on the band that chance explains.
 
     Columns: bin, low, high, rows, share, confidence, accuracy, accuracy_low, accuracy_high, band_low, band_high,
-    gap, verdict (over-confident | under-confident). `curve` (confidence, accuracy, low, high) draws a line instead.
+    gap, verdict (over-confident | under-confident). Without `edges` (bins of equal mass) low and high are not used.
     """
     x, y = _claimed("confidence"), _right("accuracy")
     ends = pd.DataFrame({"confidence": [0.0, 1.0], "accuracy": [0.0, 1.0]})
     diagonal = alt.Chart(ends).mark_line(strokeDash=[5, 4], color=colours.neutral, strokeWidth=1.5).encode(x, y)
-    if curve is not None:
-        band = alt.Chart(curve).mark_area(color=colours.band, opacity=0.9).encode(
-            x, _right("low"), alt.Y2("high:Q")
+    base = alt.Chart(table)
+    if edges:
+        band = base.mark_rect(color=colours.band).encode(
+            _claimed("low"), alt.X2("high:Q"), _right("band_low"), alt.Y2("band_high:Q")
         )  # fmt: skip
-        line = alt.Chart(curve).mark_line(color=colours.under, strokeWidth=2.5).encode(x, y)
-        dots = alt.Chart(curve).mark_point(filled=True, opacity=0, size=80).encode(x, y, tooltip=[
-            alt.Tooltip("confidence:Q", title="Confidence", format=".2%"),
-            alt.Tooltip("accuracy:Q", title="Accuracy near it", format=".2%"),
-        ])  # fmt: skip
-        return alt.layer(band, diagonal, line, dots).properties(height=height, title=title)
-    band = alt.Chart(table).mark_rect(color=colours.band).encode(
-        _claimed("low"), alt.X2("high:Q"),
-        _right("band_low"), alt.Y2("band_high:Q"),
-    )  # fmt: skip
+    else:
+        band = base.mark_rule(color=colours.band, strokeWidth=10).encode(x, _right("band_low"), alt.Y2("band_high:Q"))
     verdict = alt.Color(
         "verdict:N", legend=None,
         scale=alt.Scale(domain=["over-confident", "under-confident"], range=[colours.over, colours.under]),
@@ -133,6 +126,7 @@ def reliability(
     stems = alt.Chart(table).mark_rule(strokeWidth=4, opacity=0.55).encode(
         x, _right("confidence"), alt.Y2("accuracy:Q"), color=verdict
     )  # fmt: skip
+    limits = [alt.Tooltip("low:Q", title="From", format=".2%"), alt.Tooltip("high:Q", title="To", format=".2%")]
     chosen = alt.selection_point(name="bin", fields=["bin"], on="click", clear="dblclick", empty=False)
     marks = alt.Chart(table).mark_point(filled=True, opacity=1, clip=True, strokeWidth=2).encode(
         x, y, color=verdict,
@@ -141,8 +135,8 @@ def reliability(
         size=alt.Size("share:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[45, 700])),
         stroke=alt.condition(chosen, alt.value(colours.text), alt.value(colours.background)),
         tooltip=[
-            alt.Tooltip("bin:Q", title="Bin"), alt.Tooltip("low:Q", title="From", format=".2%"),
-            alt.Tooltip("high:Q", title="To", format=".2%"), alt.Tooltip("rows:Q", title="Rows", format=","),
+            alt.Tooltip("bin:Q", title="Bin"), *(limits if edges else []),
+            alt.Tooltip("rows:Q", title="Rows", format=","),
             alt.Tooltip("confidence:Q", title="Mean confidence", format=".2%"),
             alt.Tooltip("accuracy:Q", title="Accuracy", format=".2%"),
             alt.Tooltip("accuracy_low:Q", title="Accuracy, 95 % from", format=".2%"),
@@ -169,10 +163,12 @@ def histogram(table: pd.DataFrame, *, colours: Palette, top: float, height: int 
     return alt.layer(bars).properties(height=height)
 
 
-def reliability_with_histogram(table: pd.DataFrame, *, colours: Palette, title: str, top: float) -> alt.VConcatChart:
+def reliability_with_histogram(
+    table: pd.DataFrame, spread: pd.DataFrame, *, colours: Palette, title: str, top: float, edges: bool = True
+) -> alt.VConcatChart:
     """Both in one picture, for a file. On a page they are separate, since a concatenation cannot follow its width."""
-    upper = reliability(table, colours=colours, title=title).properties(width=420)
-    return alt.vconcat(upper, histogram(table, colours=colours, top=top).properties(width=420))
+    upper = reliability(table, colours=colours, title=title, edges=edges).properties(width=420)
+    return alt.vconcat(upper, histogram(spread, colours=colours, top=top).properties(width=420))
 
 
 def _claimed(field: str) -> alt.X:

@@ -44,7 +44,7 @@ def dashboard(
     except ModuleNotFoundError as error:
         raise MissingExtra("calibrant dashboard", "dashboard", error.name or "streamlit") from None
     from calibrant.dashboard import server
-    from calibrant.dashboard.settings import Settings
+    from calibrant.dashboard.settings import Settings, find_demo
 
     hosts = [*server.LOOPBACK, *allow_host]
     if host not in server.LOOPBACK:
@@ -55,7 +55,8 @@ def dashboard(
             )
         hosts += [] if host in ("0.0.0.0", "::") else [host]  # noqa: S104
         click.echo("Warning: anyone who can reach this address can read these runs; there is no log-in.", err=True)
-    settings = Settings(runs.resolve(), tuple(folder.resolve() for folder in images))
+    root = runs.resolve()
+    settings = Settings(root, tuple(folder.resolve() for folder in images), find_demo(Path.cwd(), root))
     chosen = server.choose_port(host, port)
     url = server.address(host, chosen)
     opens = browser if browser is not None else sys.stdout.isatty()

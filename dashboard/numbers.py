@@ -11,16 +11,29 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.calibration.adjustment import class_weights
-from calibrant.calibration.evaluation import Evaluation, evaluate, gap_sample
+from calibrant.calibration.bins import Bins, equal_mass
+from calibrant.calibration.compare import Difference, compare
+from calibrant.calibration.evaluation import Evaluation, evaluate, gap_sample, mass_rows
 from calibrant.calibration.intervals import GapSample, Measured, measure_gaps, share_interval
 from calibrant.calibration.metrics import ece_of, over_under_of
-from calibrant.calibration.reliability import ReliabilityDiagram, class_reliability_diagram, reliability_diagram
-from calibrant.calibration.statistics import Statistics, for_file
+from calibrant.calibration.reliability import (
+    ReliabilityDiagram,
+    class_reliability_diagram,
+    diagram_of_bins,
+    reliability_diagram,
+)
+from calibrant.calibration.softmax import softmax
+from calibrant.calibration.statistics import ROWS_KEPT, Statistics, for_file
 from calibrant.dashboard.artifacts import CalibratorRef, PredictionsRef, Stamp, stamp, stamps
+from calibrant.errors import DataError
+from calibrant.predictions import Predictions, read_predictions
 
 DEFAULT_BINS = 15
+MOST_PAIRED_ROWS = 200_000
+_CLASS_DRAWS = 200  # as `evaluate` takes for classes and groups
 _making = threading.Lock()
 
 
@@ -86,6 +99,33 @@ def calibration_error(scored: Scored, bins: int, *, uniform: bool = False) -> Me
 
 
 @lru_cache(512)
+def mass_error(scored: Scored, bins: int, *, uniform: bool = False) -> Measured:
+    """ECE over bins of equally many rows."""
+    found = statistics(scored, uniform=uniform)
+    table = _mass_bins(found, bins)
+    squares = table.weight**2 / np.maximum(mass_rows(found, table), 1e-300)
+    return measure_gaps(GapSample.of(table, squares), "sum", value=ece_of(table))
+
+
+@lru_cache(512)
+def mass_diagram(scored: Scored, bins: int, *, uniform: bool = False) -> ReliabilityDiagram:
+    """Bins of equally many rows; they have no edges of a round value, so `low` and `high` mean nothing here."""
+    return diagram_of_bins(_mass_bins(statistics(scored, uniform=uniform), bins))
+
+
+def has_rows(scored: Scored) -> bool:
+    """Whether the statistics keep single rows, which equal-mass bins are cut from (up to 100,000 rows)."""
+    return statistics(scored).exact_rows
+
+
+def _mass_bins(found: Statistics, bins: int) -> Bins:
+    if found.kept is None:
+        raise DataError(f"bins of equal mass are drawn for up to {ROWS_KEPT:,} rows", fix="use bins of equal width")
+    weights = None if found.class_weights is None else found.weights[found.kept.label]
+    return equal_mass(found.kept.confidence, found.kept.correct, bins, weights)
+
+
+@lru_cache(512)
 def over_under(scored: Scored, bins: int, *, uniform: bool = False) -> OverUnder:
     halves = over_under_of(statistics(scored, uniform=uniform).bins(bins))
     return OverUnder(halves.over, halves.under)
@@ -108,7 +148,9 @@ def selection(scored: Scored, bins: int, predicted: tuple[int, ...]) -> Predicte
     if rows == 0:
         return Predicted(0, None, None)
     return Predicted(
-        rows, float(table.correct_sum.sum() / table.weight.sum()), measure_gaps(GapSample.of(table), "sum")
+        rows,
+        float(table.correct_sum.sum() / table.weight.sum()),
+        measure_gaps(GapSample.of(table), "sum", draws=_CLASS_DRAWS),
     )
 
 
@@ -156,3 +198,32 @@ def summary(before: Scored, after: Scored | None) -> Summary:
 
 def _nll(found: Statistics) -> float:
     return float("inf") if found.by_true.zero.any() else found.mean_by_class(found.by_true.nll)
+
+
+@lru_cache(32)
+def differences(first: Scored, second: Scored) -> dict[str, Difference] | None:
+    """Second minus first on the same rows, with paired intervals; None where the rows are not the same."""
+    if first.path.rows != second.path.rows or first.path.rows > MOST_PAIRED_ROWS:
+        return None
+    one, two = (read_predictions(s.path.path) for s in (first, second))
+    if (
+        _bare_ids(first, one) != _bare_ids(second, two)
+        or not np.array_equal(one.labels, two.labels)
+        or one.class_names != two.class_names
+    ):
+        return None
+    known = np.flatnonzero(one.labels >= 0)
+    if len(known) < 2:
+        return None
+    return compare(_probabilities(first, one)[known], _probabilities(second, two)[known], one.labels[known])
+
+
+def _bare_ids(scored: Scored, data: Predictions) -> list[str]:
+    """Training writes test/a/1.png, `calibrant predict` a/1.png for the same picture."""
+    return [i.removeprefix(f"{scored.path.name}/") for i in data.ids]
+
+
+def _probabilities(scored: Scored, data: Predictions) -> NDArray[np.float64]:
+    if scored.calibrator is None:
+        return softmax(data.logits.astype(np.float64))
+    return scored.calibrator.calibrator.probabilities(data.logits)

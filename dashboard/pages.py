@@ -11,7 +11,7 @@ import streamlit as st
 from calibrant.dashboard import settings
 from calibrant.dashboard.artifacts import Shelf, scan
 from calibrant.dashboard.plain import plain
-from calibrant.dashboard.views import overview, production, reliability, training, tryit
+from calibrant.dashboard.views import laboratory, overview, production, reliability, training, tryit
 from calibrant.errors import CalibrantError
 
 log = logging.getLogger(__name__)
@@ -22,6 +22,7 @@ PAGES: dict[str, tuple[str, Callable[[Shelf], None]]] = {
     "overview": ("Overview", overview.render),
     "reliability": ("Reliability", reliability.render),
     "training": ("Training", training.render),
+    "laboratory": ("Laboratory", laboratory.render),
     "try": ("Try it", tryit.render),
     "production": ("Production", production.render),
 }

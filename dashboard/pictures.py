@@ -24,8 +24,8 @@ _SPLITS = ("train", "val", "test")
 def folders(shelf: Shelf, run: Run, predictions: PredictionsRef, named: Iterable[Path]) -> tuple[Path, ...]:
     """Folders that the ids of the predictions may be relative to, all below the dashboard's folder or a --images one.
 
-    Ids are relative to the folder of their split: train/a/1.png and test/a/1.png are both "a/1.png", so where a folder
-    has splits only the right one is looked at.
+    Ids may be relative to the folder of their split: train/a/1.png and test/a/1.png are both "a/1.png", so where a
+    folder has splits the right one is looked at, and the folder itself for ids like "test/a/1.png".
     """
     named = tuple(named)
     candidates = list(named)
@@ -39,7 +39,7 @@ def folders(shelf: Shelf, run: Run, predictions: PredictionsRef, named: Iterable
         if folder.is_dir() and any(inside(root, folder) for root in allowed):
             splits = [folder / s for s in _SPLITS if (folder / s).is_dir()]
             exact = folder / predictions.name
-            found += [exact] if exact in splits else [] if splits else [folder]
+            found += [exact, folder] if exact in splits else [folder]
     return tuple(dict.fromkeys(found))
 
 

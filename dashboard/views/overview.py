@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from calibrant.calibration import Measured
-from calibrant.dashboard import charts, controls, downloads, numbers, show
+from calibrant.dashboard import charts, controls, downloads, jobs, numbers, settings, show
 from calibrant.dashboard.artifacts import Model, Run, Shelf, Trouble, read_log
 from calibrant.dashboard.numbers import Scored, Summary
-from calibrant.dashboard.plain import plain
+from calibrant.dashboard.plain import plain, short
 from calibrant.dashboard.views.reliability import table_of
 from calibrant.errors import CalibrantError
 
@@ -44,6 +45,11 @@ _HELP = {
 
 def render(shelf: Shelf) -> None:
     st.title("Overview")
+    if settings.demo_is_open():
+        st.button("Back to your own runs", icon=":material/arrow_back:", key="close-demo",
+                  on_click=settings.open_demo, args=(False,))  # fmt: skip
+    if _demo_states(shelf.root):
+        st.fragment(_follow_demo, run_every=1)(shelf.root)
     if not shelf.runs and not shelf.models:
         show.troubles(shelf.troubles)
         _empty(shelf)
@@ -69,14 +75,52 @@ def _many(n: int, what: str) -> str:
 
 
 def _empty(shelf: Shelf) -> None:
-    st.markdown(
-        f"There are no runs below **{plain(shelf.root.name)}** yet. To see everything at once on images that need no "
-        "download, run this in a terminal; it takes about three minutes:"
-    )
-    st.code("calibrant demo", language="bash")
+    st.markdown(f"There are no runs below **{plain(shelf.root.name)}** yet.")
+    if settings.given().demo is not None and not settings.demo_is_open():
+        st.button("Open the demo that was made here", icon=":material/folder_open:", type="primary", key="open-demo",
+                  on_click=settings.open_demo, args=(True,))  # fmt: skip
+    st.markdown("To see everything at once on images that need no download, make the demo; it takes a few minutes:")
+    if not _demo_states(shelf.root):
+        _make_demo(shelf.root)
     st.markdown("Or train on your own images, a folder for each class:")
     st.code("calibrant train --data images --out runs/first", language="bash")
     st.button("Look again", icon=":material/refresh:", key="again")
+
+
+def _demo_states(root: Path) -> list[jobs.State]:
+    return [s for s in jobs.states(root) if s.job.about.get("kind") == "demo"]
+
+
+def _make_demo(root: Path) -> None:
+    st.code("calibrant demo", language="bash")
+    if st.button("Make the demo here", icon=":material/play_arrow:", key="make-demo"):
+        out = root / "calibrant-demo"
+        for state in _demo_states(root):
+            jobs.forget(root, state.job.id)
+        jobs.start(root, "demo", ["demo", "--out", str(out)], done_when=out / "report.html", about={"kind": "demo"})
+        st.rerun()
+
+
+def _follow_demo(root: Path) -> None:
+    """`calibrant demo` below the folder, while it runs."""
+    state = next(iter(_demo_states(root)), None)
+    if state is None:
+        return
+    if state.running:
+        text = f"Making the demo for {state.seconds:.0f} s. {plain(short(state.last_line, 120))}"
+        st.info(text, icon=":material/hourglass_top:")
+        if st.button("Cancel", icon=":material/stop:", key="cancel-demo"):
+            jobs.cancel(root, state.job.id)
+            jobs.forget(root, state.job.id)
+            st.rerun()
+        return
+    if state.succeeded:
+        jobs.forget(root, state.job.id)
+        st.rerun()
+    st.error(f"The demo stopped: {plain(short(state.last_line, 300))}", icon=":material/error:")
+    if st.button("Dismiss", key="forget-demo"):
+        jobs.forget(root, state.job.id)
+        st.rerun()
 
 
 RowOf = tuple[str, Run, Summary | None, dict[str, Any]]
@@ -218,6 +262,8 @@ def _compare(shelf: Shelf, summaries: dict[str, Summary]) -> None:
         "Two runs whose 95 % intervals overlap may differ by chance alone. "
         + ("They were measured on sets of different size. " if len({summaries[n].rows for n in chosen}) > 1 else "")
     )
+    if len(chosen) == 2:
+        _paired(shelf, chosen)
     columns = st.columns(min(3, len(chosen)))
     for i, name in enumerate(chosen):
         run = shelf.run(name)
@@ -229,6 +275,41 @@ def _compare(shelf: Shelf, summaries: dict[str, Summary]) -> None:
                     charts.reliability(bins, colours=show.colours(), title=name, height=240),
                     alt=f"Reliability diagram of {name}", key=f"compare-{name}",
                 )  # fmt: skip
+
+
+def _paired(shelf: Shelf, chosen: list[str]) -> None:
+    """Two runs on the same rows: the difference is known far better than each number alone."""
+    first, second = (shelf.run(name) for name in chosen)
+    one, two = (None if r is None else r.best() for r in (first, second))
+    if one is None or two is None:
+        return
+    found = numbers.differences(Scored.of(one), Scored.of(two))
+    if found is None:
+        st.markdown("They were not measured on the same rows, so there is no paired comparison.")
+        return
+    names = {"accuracy": "Accuracy (%)", "nll": "NLL", "brier": "Brier score", "ece": "ECE (%)"}
+    table = pd.DataFrame([
+        {"Number": names[key]}
+        | {
+            column: None if value is None else value * (1 if key in ("nll", "brier") else 100)
+            for column, value in (
+                ("First run", d.first), ("Second run", d.second), ("Second minus first", d.difference),
+                ("95 % from", d.low), ("to", d.high),
+            )
+        }
+        | {"Clear": "yes" if d.clear else "no: may be chance"}
+        for key, d in found.items()
+    ])  # fmt: skip
+    st.dataframe(
+        table, hide_index=True, width="stretch", key="paired-table",
+        column_config={
+            c: st.column_config.NumberColumn(format="%.4f") for c in table.columns if c not in ("Number", "Clear")
+        },
+    )  # fmt: skip
+    st.markdown(
+        f"On the same rows, before calibration. First: **{plain(chosen[0])}**, second: **{plain(chosen[1])}**. Clear: "
+        "the 95 % interval of the difference does not hold 0."
+    )
 
 
 def ranks(summaries: dict[str, Summary]) -> pd.DataFrame:

@@ -28,6 +28,7 @@ class Choice:
     bins: int
     selection: Selection
     uniform: bool
+    mass: bool  # bins of equally many rows
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,9 @@ def render(shelf: Shelf) -> None:
     sides = _sides(choice)
     _numbers(choice, sides)
     picked = _diagrams(choice, sides)
-    samples.render(shelf, choice.run, choice.predictions, sides, choice.selection, choice.bins, picked)
+    samples.render(
+        shelf, choice.run, choice.predictions, sides, choice.selection, choice.bins, picked, uniform=choice.uniform
+    )
 
 
 def _controls(shelf: Shelf, runs: list[Run]) -> Choice:
@@ -75,11 +78,19 @@ def _controls(shelf: Shelf, runs: list[Run]) -> Choice:
             help="Calibrators in the run's folder or beside it. Fit one with calibrant calibrate.",
         )  # fmt: skip
     calibrator = next((c for c in found if c.name == calibrator_name), None)
-    fourth, fifth, sixth = st.columns([4, 3, 4], vertical_alignment="bottom")
+    fourth, kind, fifth, sixth = st.columns([4, 3, 4, 4], vertical_alignment="bottom")
     with fourth:
         bins = controls.slide(
             "Bins", 1, 100, key="bins", default=numbers.DEFAULT_BINS,
             help="Confidence is cut into so many parts of equal width. 15 is what papers report.",
+        )  # fmt: skip
+    can_mass = numbers.has_rows(Scored.of(predictions))
+    with kind:
+        options = ["width", "mass"] if can_mass else ["width"]
+        of = controls.choose_one_of_few(
+            "Bins of equal", options, key="of", labels={"width": "width", "mass": "rows"},
+            help="Equal width is the usual ECE. With equal numbers of rows every bin is equally sure: the adaptive ECE"
+            + ("." if can_mass else "; it is drawn for up to 100,000 rows."),
         )  # fmt: skip
     choices = selections(predictions.source)
     with fifth:
@@ -89,13 +100,16 @@ def _controls(shelf: Shelf, runs: list[Run]) -> Choice:
             "medium and tail are thirds of the classes by their number of training images.",
         )  # fmt: skip
     selection = next(s for s in choices if s.key == rows)
+    mass = of == "mass" and selection.classes is None
+    if of == "mass" and selection.classes is not None:
+        st.markdown("Rows of some classes only are shown in bins of equal width.")
     with sixth:
         uniform = controls.switch(
             "As if all classes were equally common", key="uniform", disabled=selection.classes is not None,
             help="Weighs each row so that every class counts the same: the numbers under a uniform class prior. "
             "Works for all rows together.",
         )  # fmt: skip
-    return Choice(run, predictions, calibrator, bins, selection, uniform and selection.classes is None)
+    return Choice(run, predictions, calibrator, bins, selection, uniform and selection.classes is None, mass)
 
 
 def _calibrator_label(ref: CalibratorRef) -> str:
@@ -107,6 +121,8 @@ def _calibrator_label(ref: CalibratorRef) -> str:
 def _sides(choice: Choice) -> list[Side]:
     def side(key: str, title: str, calibrator: CalibratorRef | None) -> Side:
         scored = Scored.of(choice.predictions, calibrator)
+        if choice.mass:
+            return Side(key, title, scored, numbers.mass_diagram(scored, choice.bins, uniform=choice.uniform))
         diagram = numbers.diagram(scored, choice.bins, uniform=choice.uniform, predicted=choice.selection.classes)
         return Side(key, title, scored, diagram)
 
@@ -125,7 +141,9 @@ def _numbers(choice: Choice, sides: list[Side]) -> None:
         return
     evaluations = [numbers.scores(side.scored, uniform=choice.uniform) for side in sides]
     before, last = evaluations[0], evaluations[-1]
-    errors = [numbers.calibration_error(side.scored, choice.bins, uniform=choice.uniform) for side in sides]
+    measure = numbers.mass_error if choice.mass else numbers.calibration_error
+    errors = [measure(side.scored, choice.bins, uniform=choice.uniform) for side in sides]
+    name = "Adaptive ECE" if choice.mass else "ECE"
     columns = st.columns(4)
     with columns[0]:
         accuracy = before.metrics["accuracy"]
@@ -134,12 +152,11 @@ def _numbers(choice: Choice, sides: list[Side]) -> None:
         st.markdown(f"{_interval(accuracy)}; {show.count(before.rows)} rows{weighted}")
     for column, side, error in zip(columns[1:], sides, errors, strict=False):
         with column:
-            _error_metric(f"ECE {side.key}" if len(sides) > 1 else "ECE", error)
+            _error_metric(f"{name} {side.key}" if len(sides) > 1 else name, error)
     with columns[3 if len(sides) > 1 else 2]:
         nll = [e.metrics["nll"] for e in evaluations]
-        name = "NLL before → after" if len(sides) > 1 else "NLL"
         st.metric(
-            name, " → ".join(f"{m.value:.4f}" for m in nll),
+            "NLL before → after" if len(sides) > 1 else "NLL", " → ".join(f"{m.value:.4f}" for m in nll),
             help="Negative log-likelihood, natural logarithm; lower is better.",
         )  # fmt: skip
         st.markdown(_number_interval(last.metrics["nll"]))
@@ -204,14 +221,15 @@ def _diagrams(choice: Choice, sides: list[Side]) -> tuple[str, int] | None:
     if all(table.empty for table in tables):
         st.info("No row was predicted like this.", icon=":material/info:")
         return None
-    top = max(float(table["share"].max()) for table in tables if not table.empty) * 1.05
+    spreads = [_spread(choice, side) for side in sides] if choice.mass else tables
+    top = max(float(table["share"].max()) for table in spreads if not table.empty) * 1.05
     columns = st.columns(2)
     for column, side, table in zip(columns, sides, tables, strict=False):
         with column:
             _draw(choice, side, table, top)
     with columns[1] if len(sides) == 1 else st.container():
         _explain()
-    return _picked_bin(sides, tables)
+    return None if choice.mass else _picked_bin(sides, tables)
 
 
 def _draw(choice: Choice, side: Side, table: pd.DataFrame, top: float) -> None:
@@ -220,24 +238,31 @@ def _draw(choice: Choice, side: Side, table: pd.DataFrame, top: float) -> None:
         st.info(f"{side.title}: no row was predicted like this.", icon=":material/info:")
         return
     event = show.drawing(
-        charts.reliability(table, colours=show.colours(), title=side.title),
-        alt=f"Reliability diagram, {side.title}", key=f"diagram-{side.key}", select="bin",
+        charts.reliability(table, colours=show.colours(), title=side.title, edges=not choice.mass),
+        alt=f"Reliability diagram, {side.title}", key=f"diagram-{side.key}", select=None if choice.mass else "bin",
     )  # fmt: skip
+    spread = _spread(choice, side) if choice.mass else table
     show.drawing(
-        charts.histogram(table, colours=show.colours(), top=top), alt=f"Confidence histogram, {side.title}",
+        charts.histogram(spread, colours=show.colours(), top=top), alt=f"Confidence histogram, {side.title}",
         key=f"histogram-{side.key}",
     )  # fmt: skip
     downloads.offer(
         name,
         table,
-        partial(charts.reliability_with_histogram, table, title=side.title, top=top),
+        partial(charts.reliability_with_histogram, table, spread, title=side.title, top=top, edges=not choice.mass),
     )
     halves = numbers.over_under(side.scored, choice.bins, uniform=choice.uniform)
     if choice.selection.classes is None:
         st.markdown(
             f"Over-confident part of ECE {show.percent(halves.over)}, under-confident {show.percent(halves.under)}."
         )
-    _remember_click(side, event)
+    if not choice.mass:
+        _remember_click(side, event)
+
+
+def _spread(choice: Choice, side: Side) -> pd.DataFrame:
+    """Bins of equal width, for the histogram: those of equal mass are all equally high."""
+    return table_of(numbers.diagram(side.scored, choice.bins, uniform=choice.uniform))
 
 
 def _explain() -> None:

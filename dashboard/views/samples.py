@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import streamlit as st
 
+from calibrant.calibration.report.tables import COLUMNS, interval, number
 from calibrant.dashboard import controls, downloads, numbers, pictures, rows, settings, show
 from calibrant.dashboard.artifacts import PredictionsRef, Run, Shelf
 from calibrant.dashboard.plain import plain, short
@@ -24,12 +25,13 @@ _LOWER = {
     "over": "Most over-confident",
     "under": "Most under-confident",
     "classes": "Classes",
+    "numbers": "All numbers",
 }
 
 
 def render(
     shelf: Shelf, run: Run, predictions: PredictionsRef, sides: list[Side], selection: Selection, bins: int,
-    picked: tuple[str, int] | None,
+    picked: tuple[str, int] | None, *, uniform: bool,
 ) -> None:  # fmt: skip
     st.subheader("Rows and classes")
     kind = controls.choose_one_of_few(
@@ -39,6 +41,9 @@ def render(
     side = sides[-1]
     if kind == "classes":
         _classes(side, bins)
+        return
+    if kind == "numbers":
+        _all_numbers(sides, bins, uniform)
         return
     if kind == "bin":
         if picked is None:
@@ -118,24 +123,48 @@ def _classes(side: Side, bins: int) -> None:
         }
         for c in evaluation.per_class
     ])  # fmt: skip
-    number = st.column_config.NumberColumn
+    form = st.column_config.NumberColumn
     st.dataframe(
         table, hide_index=True, width="stretch", key="class-table",
         column_config={
             "Class": st.column_config.TextColumn(pinned=True),
-            "Rows": number(format="localized", help="Rows with this label"),
-            "Predicted": number(format="localized", help="Rows predicted as this class"),
-            "Recall (%)": number(format="%.2f", help="Share of the class's rows that are found"),
-            "Precision (%)": number(format="%.2f", help="Share of the rows predicted as it that are of it"),
-            "Claims too much (points)": number(
+            "Rows": form(format="localized", help="Rows with this label"),
+            "Predicted": form(format="localized", help="Rows predicted as this class"),
+            "Recall (%)": form(format="%.2f", help="Share of the class's rows that are found"),
+            "Precision (%)": form(format="%.2f", help="Share of the rows predicted as it that are of it"),
+            "Claims too much (points)": form(
                 format="%.2f", help="Mean confidence minus precision of the rows predicted as it; below 0: too little"
             ),
-            "ECE (%)": number(format="%.2f", help="Expected calibration error of the rows predicted as it"),
-            "ECE if perfect (%)": number(format="%.2f", help="What chance alone shows on as many rows"),
+            "ECE (%)": form(format="%.2f", help="Expected calibration error of the rows predicted as it"),
+            "ECE if perfect (%)": form(format="%.2f", help="What chance alone shows on as many rows"),
         },
     )  # fmt: skip
     st.markdown(f"{'After' if side.key == 'after' else 'Before'} calibration. Click a column's head to sort.")
     downloads.offer(f"classes-{side.key}", table)
+
+
+def _all_numbers(sides: list[Side], bins: int, uniform: bool) -> None:
+    """What `calibrant evaluate` prints, before and after."""
+    found = [(side.key, numbers.scores(side.scored, uniform=uniform, bins=bins)) for side in sides]
+    table = pd.DataFrame([
+        {"Number": c.name.strip(), "Better": c.better}
+        | {
+            f"{part} {key}" if len(found) > 1 else part: text
+            for key, evaluation in found
+            if (m := evaluation.metrics.get(c.key)) is not None
+            for part, text in (
+                ("Value", number(m.value, c.kind)), ("95 %", interval(m, c.kind)),
+                ("Chance alone", number(m.null, c.kind)),
+            )
+        }
+        | {"Meaning": c.meaning}
+        for c in COLUMNS if c.key in found[0][1].metrics
+    ])  # fmt: skip
+    st.dataframe(
+        table, hide_index=True, width="stretch", key="numbers-table", height=40 + 35 * len(table),
+        column_config={"Number": st.column_config.TextColumn(pinned=True)},
+    )  # fmt: skip
+    downloads.offer("numbers", table)
 
 
 def _hundred(value: float | None) -> float | None:

@@ -230,6 +230,8 @@ def table_of(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
                 line |= {f"{key}.{inner}": v for inner, v in value.items()}
             else:
                 line[key] = value
+        if "train_loss" in line:  # a head's log
+            line.setdefault("train.loss", line.pop("train_loss"))
         flat[int(epoch)] = {**line, "epoch": int(epoch)}
     table = pd.DataFrame([flat[epoch] for epoch in sorted(flat)])
     for column in table.columns:

@@ -322,3 +322,15 @@ def export_small_network(path: Path) -> Path:
         calibrator=Calibrator("temperature", CLASSES, {"temperature": 2.0}), adjust=1.0,
     )  # fmt: skip
     return path
+
+
+def write_features(path: Path) -> Path:
+    """A feature cache as `calibrant features` leaves it: the toy set of the tests of heads."""
+    pytest.importorskip("torch")
+    spec = importlib.util.spec_from_file_location("heads_toy", ROOT / "tests" / "train" / "heads" / "conftest.py")
+    assert spec is not None
+    assert spec.loader is not None
+    toy = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(toy)
+    toy.write_cache(path)
+    return path

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from calibrant.calibration.cli import evaluate
+from calibrant.dashboard import jobs
 from calibrant.serve import load
 
 from .conftest import (
@@ -30,6 +31,7 @@ from .conftest import (
     export_small_network,
     new_tab,
     start_server,
+    write_features,
     write_feedback,
     write_model,
     write_run,
@@ -254,11 +256,56 @@ def test_an_empty_folder_says_what_to_run(tmp_path: Path, chromium: Any) -> None
         tab = new_tab(chromium, server)
         tab.open("", wait_for="There are no runs")
         assert tab.page.get_by_text("calibrant demo").count() >= 1
-        for page, text in (("reliability", "No predictions here"), ("training", "No training log")):
+        assert tab.page.get_by_role("button", name="Make the demo here").count() == 1
+        for page, text in (
+            ("reliability", "No predictions here"),
+            ("training", "No training log"),
+            ("try", "No deployed file"),
+            ("production", "No feedback log"),
+            ("laboratory", "No cached features"),
+        ):
             tab.open(page, wait_for=text)
         tab.check()
         write_run(tmp_path / "first", rows=100)
         tab.open("", wait_for="1 run,")
+        tab.check()
+    finally:
+        assert server.stop() == 0
+
+
+def test_the_demo_of_the_working_directory_opens_with_one_click(tmp_path: Path, chromium: Any) -> None:
+    write_run(tmp_path / "calibrant-demo", rows=200)
+    (tmp_path / "calibrant-demo" / "demo.json").write_text("{}")
+    (tmp_path / "runs").mkdir()
+    server = start_server(tmp_path / "runs", cwd=tmp_path)
+    try:
+        tab = new_tab(chromium, server)
+        tab.open("", wait_for="There are no runs")
+        tab.page.get_by_role("button", name="Open the demo").click()
+        tab.page.get_by_text("1 run,").wait_for()
+        tab.page.get_by_role("link", name="Reliability").click()
+        tab.page.get_by_text("ECE after").first.wait_for()
+        tab.idle()
+        tab.check()
+    finally:
+        assert server.stop() == 0
+
+
+@pytest.mark.slow
+def test_the_demo_is_made_with_one_click_and_can_be_cancelled(tmp_path: Path, chromium: Any) -> None:
+    pytest.importorskip("torch")
+    server = start_server(tmp_path)
+    try:
+        tab = new_tab(chromium, server)
+        tab.open("", wait_for="Make the demo here")
+        tab.page.get_by_role("button", name="Make the demo here").click()
+        tab.page.get_by_text("/8").first.wait_for(timeout=90_000)  # its own progress
+        (state,) = jobs.states(tmp_path)
+        tab.page.get_by_role("button", name="Cancel").click()
+        tab.page.get_by_text("Making the demo").wait_for(state="detached", timeout=30_000)
+        assert jobs._born(state.job.pid) is None
+        assert jobs.states(tmp_path) == []
+        tab.idle()
         tab.check()
     finally:
         assert server.stop() == 0
@@ -362,6 +409,41 @@ def test_one_click_writes_a_recalibrated_file(tmp_path: Path, chromium: Any) -> 
         assert len(list(tmp_path.glob("model-*-calibrator.json"))) == 1
         tab.open("", wait_for="2 deployed files")
         tab.check()
+    finally:
+        assert server.stop() == 0
+
+
+@pytest.mark.slow
+def test_the_laboratory_trains_compares_cancels_and_survives_a_reload(tmp_path: Path, chromium: Any) -> None:
+    write_features(tmp_path / "features")
+    server = start_server(tmp_path)
+    try:
+        tab = new_tab(chromium, server)
+        tab.open("laboratory", wait_for="Train one head with all switches off")
+        tab.page.get_by_role("button", name="Train this head").click()
+        tab.page.get_by_text("Training for").wait_for(timeout=30_000)
+        tab.open("laboratory", wait_for="Laboratory")  # a reload: the job goes on
+        tab.page.get_by_text("The row of the baseline").wait_for(timeout=90_000)
+        tab.idle()
+        assert tab.page.get_by_text("Training for").count() == 0
+        # A long job, cancelled: no process of it is left.
+        tab.page.get_by_role("combobox", name=re.compile("Kind")).click()
+        tab.page.get_by_role("option", name="mlp").click()
+        slider = tab.page.get_by_role("slider", name="Epochs").first
+        tab.page.get_by_text("Training", exact=True).last.click()
+        slider.focus()
+        slider.press("End")
+        tab.page.get_by_role("button", name="Train this head").click()
+        tab.page.get_by_text("Training for").wait_for(timeout=30_000)
+        pids = [s.job.pid for s in jobs.states(tmp_path) if s.running]
+        tab.page.get_by_role("button", name="Cancel").click()
+        tab.page.get_by_text("Training for").wait_for(state="detached", timeout=30_000)
+        assert len(pids) == 1
+        assert jobs._born(pids[0]) is None
+        tab.idle()
+        assert len(jobs.states(tmp_path)) == 1
+        tab.check()
+        screenshot(tab, "laboratory", 1400, False, tmp_path)
     finally:
         assert server.stop() == 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -133,3 +135,35 @@ def test_read_gives_the_id_label_and_prediction_of_each_row(run, probabilities) 
     assert [r.id for r in found] == [data.ids[i] for i in index]
     assert [r.label for r in found] == labels[index].tolist()
     assert [r.confidence for r in found] == pytest.approx(probs[index].max(axis=1).tolist(), abs=1e-12)
+
+
+# ---- equal mass, and two runs ----
+
+
+@pytest.mark.parametrize("uniform", [False, True])
+def test_equal_mass_is_the_adaptive_ece_of_the_evaluation(run, uniform: bool) -> None:  # type: ignore[no-untyped-def]
+    after = run[2]
+    whole = evaluate(numbers.statistics(after), bins=12, target_prior="uniform" if uniform else None)
+    assert numbers.mass_error(after, 12, uniform=uniform) == whole.metrics["adaptive_ece"]
+    diagram = numbers.mass_diagram(after, 12, uniform=uniform)
+    assert diagram.rows.sum() == 4000
+    if not uniform:
+        assert set(diagram.rows.tolist()) == {333, 334}
+
+
+def test_two_runs_on_the_same_rows_are_compared_pair_by_pair(run) -> None:  # type: ignore[no-untyped-def]
+    _, before, after = run
+    found = numbers.differences(before, after)
+    assert found is not None
+    assert found["ece"].difference == pytest.approx(
+        numbers.calibration_error(after, 15).value - numbers.calibration_error(before, 15).value, abs=1e-9
+    )
+    assert found["accuracy"].difference == 0
+    assert found["nll"].clear
+
+
+def test_runs_on_other_rows_have_no_paired_comparison(run, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    write_run(tmp_path / "b", rows=4000, seed=9)
+    other = scan(tmp_path).runs[0].find("test")
+    assert other is not None
+    assert numbers.differences(run[1], Scored.of(other)) is None

@@ -79,8 +79,9 @@ def test_only_the_split_of_the_predictions_is_looked_at(tmp_path: Path) -> None:
     test = shelf.runs[0].find("test")
     assert test is not None
     where = pictures.folders(shelf, shelf.runs[0], test, ())
-    assert where == (run / "images" / "test",)
+    assert where == (run / "images" / "test", run / "images")
     assert pictures.find(where, "x/1.png") is None
+    assert pictures.find(where, "train/x/1.png") == run / "images" / "train" / "x" / "1.png"
 
 
 def test_a_data_folder_outside_is_used_only_when_it_was_named(tmp_path: Path) -> None:

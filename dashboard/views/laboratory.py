@@ -1,0 +1,226 @@
+"""Laboratory: heads on frozen features, one switch at a time, trained in the background and set against a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from calibrant.dashboard import controls, downloads, jobs, settings
+from calibrant.dashboard.artifacts import FeaturesRef, Shelf
+from calibrant.dashboard.jobs import Job, State
+from calibrant.dashboard.plain import plain, short
+from calibrant.dashboard.switches import ALL, SECTIONS, Switch, Value, describe
+from calibrant.dashboard.switches import settings as switch_settings
+from calibrant.errors import CalibrantError
+
+KIND = "head"
+_PERCENT = {
+    "macro_f1": "Macro F1 (%)", "balanced_accuracy": "Balanced accuracy (%)", "accuracy": "Accuracy (%)",
+    "head_accuracy": "Head (%)", "medium_accuracy": "Medium (%)", "tail_accuracy": "Tail (%)", "ece": "ECE (%)",
+}  # fmt: skip
+_HELP = {
+    "Macro F1 (%)": "Mean over classes of the F1 score",
+    "Balanced accuracy (%)": "Mean over classes of the recall",
+    "Head (%)": "Mean recall of the third of the classes with the most training images",
+    "Medium (%)": "Mean recall of the middle third",
+    "Tail (%)": "Mean recall of the third with the fewest",
+    "ECE (%)": "Expected calibration error: the average distance between what it claims and how often it is right",
+    "NLL": "Negative log-likelihood, natural logarithm; lower is better",
+}
+
+
+def render(shelf: Shelf) -> None:
+    st.title("Laboratory")
+    if not shelf.features:
+        st.info("No cached features here yet. A frozen backbone makes them once:", icon=":material/info:")
+        st.code(
+            "calibrant features --model vit_base_patch16_dinov3.lvd1689m --data images --out runs/features",
+            language="bash",
+        )  # fmt: skip
+        return
+    name = controls.choose("Features", [f.name for f in shelf.features], key="features")
+    features = next(f for f in shelf.features if f.name == name)
+    st.markdown(_about(features))
+    _form(features)
+    root = settings.current().root
+    running = any(s.running for s in _mine(root, features.name))
+    # Only the list runs again while something is training; what stands in the form stays as it is.
+    st.fragment(_results, run_every=1 if running else None)(features.name)
+
+
+def _about(features: FeaturesRef) -> str:
+    m = features.manifest
+    model = m.get("model")
+    backbone = str(model.get("name", "?")) if isinstance(model, dict) else "?"
+    splits = m.get("splits")
+    images = ", ".join(f"{n:,} {s}" for s, n in splits.items()) if isinstance(splits, dict) else "?"
+    classes = len(m.get("class_names") or ())
+    facts = f"{m.get('width', '?')} features, {classes} classes, {images} images"
+    return f"Frozen backbone **{plain(backbone)}**, {plain(facts)}."
+
+
+# ---- what to train ----
+
+
+def _form(features: FeaturesRef) -> None:
+    with st.form("switches", enter_to_submit=False):
+        values: dict[str, Value] = {}
+        columns = st.columns(3)
+        for i, (section, switches) in enumerate(SECTIONS.items()):
+            with columns[i % 3], st.expander(section, expanded=section in ("Head", "Loss", "After training")):
+                for switch in switches:
+                    values[switch.key] = _control(switch)
+        left, right = st.columns([1, 3], vertical_alignment="center")
+        with right:
+            keep = st.toggle(
+                "Keep the run", key="keep", value=False,
+                help="Writes model and predictions below lab/, to look at on the other pages and to export. The file "
+                "holds the backbone too, so it can be large.",
+            )  # fmt: skip
+        with left:
+            asked = st.form_submit_button(
+                "Train this head", type="primary", icon=":material/play_arrow:", width="stretch"
+            )
+    if asked:
+        try:
+            _start(features, values, keep=keep)
+        except CalibrantError as error:
+            st.error(plain(error), icon=":material/error:")
+
+
+def _control(switch: Switch) -> Value:
+    key = f"switch-{switch.key}"
+    if switch.options:
+        return str(st.selectbox(switch.label, switch.options, key=key, help=f"{switch.help} `{switch.key}`"))
+    low, high, step = switch.limits or (0.0, 1.0, 0.01)
+    whole = isinstance(switch.default, int)
+    kind = int if whole else float
+    value = st.slider(
+        switch.label, kind(low), kind(high), kind(switch.default), step=kind(step), key=key,
+        format=None if step >= 0.01 else "%.4f", help=f"{switch.help} `{switch.key}`",
+    )  # fmt: skip
+    return kind(value)
+
+
+def _start(features: FeaturesRef, values: dict[str, Value], *, keep: bool) -> Job:
+    root = settings.current().root
+    arguments = ["head", str(features.path), "--json"]
+    for setting in switch_settings(values):
+        arguments += ["--set", setting]
+    kept = None
+    if keep:
+        kept = _free_name(root)
+        arguments += ["--out", str(root / kept)]
+    changed = {key: value for key, value in values.items() if value != ALL[key].default}
+    about = {"kind": KIND, "features": features.name, "values": changed, "kept": kept}
+    return jobs.start(root, describe(values), arguments, about=about)
+
+
+def _free_name(root: Any) -> str:
+    number = 1
+    while (root / "lab" / f"head-{number:03d}").exists():
+        number += 1
+    return f"lab/head-{number:03d}"
+
+
+# ---- what came out ----
+
+
+def _mine(root: Any, features: str) -> list[State]:
+    """Jobs of this cache, the oldest first."""
+    found = [
+        s for s in jobs.states(root) if s.job.about.get("kind") == KIND and s.job.about.get("features") == features
+    ]
+    return found[::-1]
+
+
+def _results(features: str) -> None:
+    root = settings.current().root
+    states = _mine(root, features)
+    _running(root, [s for s in states if s.running])
+    _failed(root, [s for s in states if not s.running and not s.succeeded])
+    done = [s for s in states if s.succeeded]
+    if not done:
+        st.markdown("Train one head with all switches off: it is the baseline that the others are set against.")
+    else:
+        _table(done)
+    was = st.session_state.get("lab running", 0)
+    now = sum(s.running for s in states)
+    st.session_state["lab running"] = now
+    if was and not now:
+        st.rerun()  # the whole page once more, so that the list stops asking
+
+
+def _running(root: Any, states: Sequence[State]) -> None:
+    for state in states:
+        left, right = st.columns([5, 1], vertical_alignment="center")
+        with left:
+            last = f" {plain(short(state.last_line, 100))}" if state.last_line else ""
+            st.info(
+                f"Training for {state.seconds:.0f} s: {plain(state.job.label)}.{last}", icon=":material/hourglass_top:"
+            )
+        with right:
+            if st.button("Cancel", key=f"cancel-{state.job.id}", icon=":material/stop:", width="stretch"):
+                jobs.cancel(root, state.job.id)
+                jobs.forget(root, state.job.id)
+                st.rerun()
+
+
+def _failed(root: Any, states: Sequence[State]) -> None:
+    for state in states:
+        left, right = st.columns([5, 1], vertical_alignment="center")
+        with left:
+            why = state.last_line.removeprefix("Error: ") or "it ended without a word"
+            st.error(f"{plain(state.job.label)}: {plain(short(why, 400))}", icon=":material/error:")
+        with right:
+            if st.button("Dismiss", key=f"forget-{state.job.id}", width="stretch"):
+                jobs.forget(root, state.job.id)
+                st.rerun(scope="fragment")
+
+
+def _table(done: Sequence[State]) -> None:
+    results = {state.job.id: state.job.result() for state in done}
+    split = "test" if all(r.get("test") for r in results.values()) else "val"
+    names = {s.job.id: f"{n + 1}: {s.job.label}" for n, s in enumerate(done)}
+    baseline = controls.choose(
+        "Baseline", list(names), key="baseline", labels=names, help="The others are shown as differences from it."
+    )
+    lines = []
+    base = _numbers(results[baseline][split])
+    for state in done:
+        id_ = state.job.id
+        values = _numbers(results[id_][split])
+        line: dict[str, Any] = {"Head": names[id_]}
+        for name, value in values.items():
+            digits = 4 if name == "NLL" else 2
+            moved = value - base.get(name, float("nan"))
+            line[name] = f"{value:.{digits}f}" if id_ == baseline else f"{moved:+.{digits}f}"
+        line["Total prior strength"] = results[id_].get("total_strength")
+        line["Seconds"] = round(state.seconds, 1)
+        line["Kept as"] = state.job.about.get("kept") or ""
+        lines.append(line)
+    table = pd.DataFrame(lines)
+    config: dict[str, Any] = {name: st.column_config.TextColumn(help=_HELP.get(name)) for name in base}
+    st.dataframe(
+        table, hide_index=True, width="stretch", key="lab-table",
+        column_config={"Head": st.column_config.TextColumn(pinned=True, width="medium"), **config},
+    )  # fmt: skip
+    st.markdown(
+        f"On {split} images. The row of the baseline shows its numbers, the others "
+        "the difference from it, in points. One run is one seed: differences of a point may be chance; "
+        "`calibrant sweep` repeats with several seeds and tests them."
+    )
+    for state in done:
+        warning = results[state.job.id].get("double_correction")
+        if warning:
+            st.warning(f"{plain(names[state.job.id])}: {plain(warning)}, and 1 is Bayes.", icon=":material/warning:")
+    downloads.offer("laboratory", table)
+
+
+def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
+    known = {key: float(value) for key, value in metrics.items() if isinstance(value, float | int)}
+    found = {name: 100 * known[key] for key, name in _PERCENT.items() if key in known}
+    return found | ({"NLL": known["nll"]} if "nll" in known else {})
