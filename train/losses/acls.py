@@ -38,8 +38,10 @@ class ACLS(Loss):
 
     def rows(self, z: Tensor, target: Labels, features: Tensor | None, indices: Tensor | None) -> Tensor:
         ce = cross_entropy_rows(z.log_softmax(1), target)
-        top = z.amax(1)  # its gradient is shared evenly by tied entries, hence the factor `ties`
+        top = z.max(1).values
         ties = (z == top.detach()[:, None]).sum(1)
+        if int(ties.max()) > 1:
+            top = z.amax(1)  # slower, but its gradient is shared evenly by tied entries, hence the factor `ties`
         height = top - z.amin(1) if self.shift_invariant else top
         peak = ties * (height - self.margin).relu().square()
         gap = ((top.detach() - self.margin)[:, None] - z).relu()  # 0 at the argmax, for margin >= 0

@@ -49,7 +49,7 @@ class Center(Loss):
             if features.dtype == torch.float64:
                 self.centers = self.centers.double()
             self._start(features.detach(), target)
-        centers = self.centers.to(features.dtype).clone()
+        centers = self.centers.to(features.dtype)
         value = target.convex(lambda f, y: 0.5 * (f - centers[y]).square().sum(1), features)
         if self.training:
             self._move(features.detach(), target)

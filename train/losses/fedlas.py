@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from calibrant.errors import ConfigError, did_you_mean
 from calibrant.train.losses.base import BaseOptions, Labels, Loss, at_least, class_mean, cross_entropy_rows, in_range
+from calibrant.train.losses.cpu_linear import linear
 from calibrant.train.losses.mbls import margin_excess
 from calibrant.train.losses.norm_index import NormIndex
 from calibrant.train.losses.sample_memory import SampleMemory
@@ -34,15 +35,10 @@ class Gate(nn.Module):
         self.fc_out = nn.Linear(hidden, 2)
 
     def forward(self, z: Tensor) -> Tensor:
-        hidden = F.leaky_relu(_linear(z, self.fc_in), 0.01)
-        out = _linear(hidden, self.fc_out)
+        hidden = F.leaky_relu(linear(z, self.fc_in.weight, self.fc_in.bias), 0.01)
+        out = linear(hidden, self.fc_out.weight, self.fc_out.bias)
         u = ((out[:, 1] - out[:, 0]) / 2).tanh()
         return u.detach().sign() + (u - u.detach())  # the bracket is 0; it carries the gradient
-
-
-def _linear(x: Tensor, layer: nn.Linear) -> Tensor:
-    """In the precision of x: float64 logits meet a float32 gate."""
-    return F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))
 
 
 class _FeDLaS(Loss):

@@ -11,7 +11,7 @@ from calibrant.train.losses.base import BaseOptions, Labels, Loss, class_mean, c
 
 def margin_excess(z: Tensor, margin: float) -> Tensor:
     """max(0, d_ik - m) with the gap d_ik = max_l z_il - z_ik; gradient flows through the maximum too. (N, C)."""
-    return (z.max(1, keepdim=True).values - z - margin).relu()
+    return (z.max(1, keepdim=True).values - margin - z).relu()
 
 
 class MbLS(Loss):
