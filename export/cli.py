@@ -66,9 +66,10 @@ def export_command(run: Path, out: Path, config: Path | None, as_json: bool, **o
 @click.command()
 @click.argument("model", type=PATH)
 @click.option("--run", type=PATH, help="The run folder that it came from (default: as named in the file).")
-@click.option("--images", type=PATH, help="Folder of real images to compare on.")
+@click.option("--images", type=PATH, help="Folder of real images to compare on. Default: the run's own data.")
+@click.option("--predictions", type=PATH, help="Predictions whose NLL and ECE must come out. Default: the run's own.")
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON on stdout.")
-def verify(model: Path, run: Path | None, images: Path | None, as_json: bool) -> None:
+def verify(model: Path, run: Path | None, images: Path | None, predictions: Path | None, as_json: bool) -> None:
     """Compare MODEL.onnx with the run that it came from: every optimisation level, 1 and 2 threads.
 
     \b
@@ -76,7 +77,7 @@ def verify(model: Path, run: Path | None, images: Path | None, as_json: bool) ->
     """
     from calibrant.export.verify import verify_file
 
-    report, lines = verify_file(model, run, images)
+    report, lines = verify_file(model, run, images, predictions)
     click.echo(json.dumps(report, indent=2) if as_json else "\n".join(lines))
     if not report["passed"]:
         raise CheckFailed(f"does not agree with torch: {report['failure']}", where=model)

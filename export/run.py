@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration import Calibrator
-from calibrant.errors import ConfigError, DataError, ModelError
+from calibrant.errors import CheckFailed, ConfigError, DataError, ModelError
 from calibrant.export.config import ExportConfig, read_prior
+from calibrant.export.edit import restamp
+from calibrant.export.on_predictions import check_predictions, find_predictions, line
 from calibrant.export.parity import Reference as ReferenceCall
 from calibrant.export.to_onnx import Reference, export_onnx
 from calibrant.export.wrapper import Body
@@ -22,6 +25,7 @@ from calibrant.train.run import TrainedModel, load_run, read_config
 
 log = logging.getLogger(__name__)
 REAL_IMAGES = 32
+STORED_ROWS = 128  # of the run's predictions that are compared at each export
 
 
 def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportConfig | None = None) -> ModelCard:
@@ -36,7 +40,7 @@ def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportC
     target = None if config.target_prior is None else read_prior(config.target_prior, trained.class_names)
     images = config.images or data_folder(trained)
     real = None if images is None else real_images(images, trained.preprocessing, input=config.input)
-    return export_onnx(
+    card = export_onnx(
         trained.network, path, class_names=trained.class_names, preprocessing=trained.preprocessing,
         calibrator=calibrator, class_temperatures=trained.class_temperatures, gauge=trained.gauge,
         train_prior=trained.train_prior, target_prior=target, adjust=config.adjust, absorbed=trained.absorbed,
@@ -47,6 +51,22 @@ def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportC
         source={"run": trained.run.resolve().name, "model": trained.model_name, "checkpoint_sha256": trained.sha256},
         real_images=real, verify=config.verify,
     )  # fmt: skip
+    stored = find_predictions(trained.run)
+    if not config.verify or stored is None or images is None:
+        return card
+    return _check_stored(Path(path), card, stored, images)
+
+
+def _check_stored(path: Path, card: ModelCard, stored: Path, images: Path) -> ModelCard:
+    """NLL and ECE of the run's own predictions must come out of the file; the result goes into the card."""
+    found = check_predictions(path, stored, images, limit=STORED_ROWS)
+    if found is None:
+        return card
+    if not found["passed"]:
+        kept = path.with_name(f"{path.stem}.failed{path.suffix}")
+        path.replace(kept)
+        raise CheckFailed(f"the file does not give what the run's predictions say: {line(found)}", where=kept)
+    return restamp(path, replace(card, verify={**(card.verify or {}), "predictions": found}))
 
 
 def ood_block(kind: str, feature_norm: tuple[float, float] | None) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ import torch
 
 from calibrant.errors import DataError, FormatError
 from calibrant.export.assemble import knob_defaults
+from calibrant.export.on_predictions import check_predictions, find_predictions, line
 from calibrant.export.parity import EVERY_LEVEL, compare
 from calibrant.export.run import data_folder, real_images, reference_of
 from calibrant.export.to_onnx import explain, failure, lean, prepare
@@ -18,7 +19,9 @@ from calibrant.progress import table
 from calibrant.train.run import load_run
 
 
-def verify_file(path: Path, run: Path | None, images: Path | None) -> tuple[dict[str, Any], list[str]]:
+def verify_file(
+    path: Path, run: Path | None, images: Path | None, predictions: Path | None = None
+) -> tuple[dict[str, Any], list[str]]:
     """The report as JSON and as lines of text. The file's own hashes are checked first."""
     file = OnnxFile.open(path)
     card = file.card()
@@ -47,6 +50,15 @@ def verify_file(path: Path, run: Path | None, images: Path | None) -> tuple[dict
         traced = Body(lean(prepare(trained.network)), card.preprocessing, body.input).eval()
         where = explain(report, path, traced, torch.from_numpy(sets["random"][:2]))
         block["failure"] = f"{failure(report)}; {where}"
+    stored = predictions or find_predictions(trained.run)
+    on_stored = None if stored is None or folder is None else check_predictions(path, stored, folder)
+    if predictions is not None and on_stored is None:
+        raise DataError("none of its images can be found", where=predictions, fix="give their folder with --images")
+    if on_stored is not None:
+        block["predictions"] = on_stored
+        if not on_stored["passed"] and block["failure"] is None:
+            block["failure"] = f"on {line(on_stored)}"
+            block["passed"] = False
     rows = [
         (c.images, c.batch, c.level, c.threads, f"{c.probabilities:.1e}", f"{c.logits:.1e}",
          "equal" if c.top1_equal else "DIFFER", "ok" if c.passed else "FAILED")
@@ -56,7 +68,9 @@ def verify_file(path: Path, run: Path | None, images: Path | None) -> tuple[dict
     lines = [table(headers, rows, left=1)]
     if report.blind:
         lines.append("The logits hardly depend on the image: this comparison shows little.")
-    lines.append(f"{path}: {'agrees with torch' if report.passed else 'DOES NOT agree with torch'}")
+    if on_stored is not None:
+        lines.append(line(on_stored))
+    lines.append(f"{path}: {'agrees with torch' if block['passed'] else 'DOES NOT agree with torch'}")
     return block, lines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from calibrant.errors import CalibrantError, CheckFailed, ConfigError, DataError
 from calibrant.export import ExportConfig, export_run
 from calibrant.export.parity import session, softmax
 from calibrant.onnx_file import OnnxFile
+from calibrant.predictions import Predictions
 from calibrant.preprocessing import Preprocessing
 from calibrant.train.config import ModelConfig, TrainConfig
 from calibrant.train.data.image_set import ImageSet, Splits
@@ -192,3 +194,38 @@ def test_priors_are_read_from_files_and_lists(tmp_path: Path) -> None:
         (tmp_path / "p.json").write_text(text)
         with pytest.raises(DataError, match=message):
             read_prior(str(tmp_path / "p.json"), NAMES)
+
+
+def write_predictions(run: Path, *, wrong: bool = False) -> None:
+    trained = load_run(run)
+    files = sorted((run.parent / "images").rglob("*.png"))
+    x = np.stack([PREPROCESSING.pixels(Image.open(f).convert("RGB")) for f in files])
+    with torch.inference_mode():
+        z, _ = trained.network(torch.from_numpy(PREPROCESSING.normalise(x)))
+    labels = np.array([NAMES.index(f.parent.name) for f in files])
+    ids = tuple(f.relative_to(run.parent / "images").as_posix() for f in files)
+    logits = trained.adjust(z).numpy() + (np.float32([0.2, 0, 0]) if wrong else 0)
+    (run / "predictions").mkdir(exist_ok=True)
+    Predictions(ids, labels, logits.astype(np.float32), trained.source()).write(run / "predictions" / "val.parquet")
+
+
+def test_nll_and_ece_of_the_runs_predictions_come_out_of_the_file(run: Path, tmp_path: Path) -> None:
+    try:
+        write_predictions(run)
+        card = export_run(run, tmp_path / "m.onnx", ExportConfig(adjust=1.0))
+        assert card.verify is not None
+        found = card.verify["predictions"]
+        assert found["rows"] == 24
+        assert found["max_diff"] < 1e-5
+        assert found["nll"]["torch"] == pytest.approx(found["nll"]["graph"], abs=1e-5)
+        result = call("verify", tmp_path / "m.onnx", "--run", run)
+        assert "val.parquet, 24 images" in result.stdout
+        write_predictions(run, wrong=True)
+        with pytest.raises(CheckFailed, match=r"failed\.onnx: the file does not give what the run's predictions say"):
+            export_run(run, tmp_path / "n.onnx", ExportConfig(adjust=1.0))
+        assert not (tmp_path / "n.onnx").exists()
+        result = call("verify", tmp_path / "m.onnx", "--run", run)
+        assert isinstance(result.exception, CheckFailed)
+        assert "DOES NOT agree" in result.stdout
+    finally:
+        shutil.rmtree(run / "predictions", ignore_errors=True)
