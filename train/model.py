@@ -248,8 +248,10 @@ def _require_reachable_weights(name: str) -> None:
     cfg = get_pretrained_cfg(name)
     if cfg is None or not cfg.has_weights:
         raise ModelError(f"timm has no pretrained weights for {name}", fix="choose another model or pretrained = false")
-    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
-        return  # the hub library answers from its cache at once
+    answers_itself = os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")  # from its cache, at once
+    reached_otherwise = any(os.environ.get(v) for v in ("HF_ENDPOINT", "HTTPS_PROXY", "https_proxy", "ALL_PROXY"))
+    if answers_itself or reached_otherwise:
+        return
     import socket
 
     try:
