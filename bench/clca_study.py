@@ -88,13 +88,13 @@ def train(run: Run, data: dict[str, Tensor], folder: Path) -> dict[str, Any]:
     groups = [{"params": decayed, "weight_decay": 0.05}, {"params": plain, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=1e-3)
     checkpoint = folder / (run.key.replace("/", "_") + ".safetensors")
-    start, spent = 0, 0.0
+    start, spent, largest = 0, 0.0, 0.0
     parameters = plain + decayed
     if checkpoint.exists():
-        start, spent = resume(checkpoint, model, optimizer, parameters)
+        start, spent, largest = resume(checkpoint, model, optimizer, parameters)
     order = torch.randperm(len(data["train"]), generator=torch.Generator().manual_seed(run.seed))
     flips = torch.rand(len(order), generator=torch.Generator().manual_seed(run.seed + 1)) < 0.5
-    clock, spikes, model = time.process_time(), [], model.train()
+    clock, model = time.process_time(), model.train()
     for step in range(start, STEPS):
         rate = 1e-3 * min(1.0, (step + 1) / 60) * 0.5 * (1 + math.cos(math.pi * step / STEPS))
         for group in optimizer.param_groups:
@@ -106,10 +106,12 @@ def train(run: Run, data: dict[str, Tensor], folder: Path) -> dict[str, Any]:
         auxiliary = model.auxiliary_loss()
         optimizer.zero_grad()
         (loss if auxiliary is None else loss + auxiliary).backward()
-        spikes.append(max(float(p.grad.abs().max()) for p in parameters if p.grad is not None))
+        if step >= STEPS // 10:  # after the warm-up
+            largest = max(largest, *(float(p.grad.abs().max()) for p in parameters if p.grad is not None))
         optimizer.step()
         if (step + 1) % 200 == 0 and step + 1 < STEPS:
-            save(checkpoint, model, optimizer, parameters, step + 1, spent + time.process_time() - clock)
+            seconds = spent + time.process_time() - clock
+            save(checkpoint, model, optimizer, parameters, (step + 1, seconds, largest))
     spent += time.process_time() - clock
     checkpoint.unlink(missing_ok=True)
     model.eval()
@@ -122,7 +124,7 @@ def train(run: Run, data: dict[str, Tensor], folder: Path) -> dict[str, Any]:
         "accuracy": float(correct.mean()),
         "nll": float(nn.functional.cross_entropy(logits, data["test_labels"])),
         "macs": count_macs(model).total,
-        "largest_gradient": max(spikes[STEPS // 10 :]) if len(spikes) == STEPS else None,
+        "largest_gradient": largest,
         "cpu_seconds": spent,
         "steps": STEPS,
         "batch": BATCH,
@@ -130,31 +132,35 @@ def train(run: Run, data: dict[str, Tensor], folder: Path) -> dict[str, Any]:
 
 
 def save(
-    path: Path, model: ReducedViT, optimizer: torch.optim.AdamW, parameters: list[nn.Parameter], step: int, spent: float
+    path: Path,
+    model: ReducedViT,
+    optimizer: torch.optim.AdamW,
+    parameters: list[nn.Parameter],
+    progress: tuple[int, float, float],
 ) -> None:
-    """Weights and the two moments of AdamW."""
+    """Weights, the two moments of AdamW, and (step, CPU seconds, largest gradient) so far."""
     tensors = {f"model.{k}": v for k, v in model.state_dict().items()}
     for i, p in enumerate(parameters):
         for name in ("exp_avg", "exp_avg_sq", "step"):
             tensors[f"adam.{i}.{name}"] = optimizer.state[p][name]
     temporary = path.with_suffix(".part")
-    save_file(tensors, temporary, metadata={"step": str(step), "spent": str(spent)})
+    save_file(tensors, temporary, metadata={"progress": json.dumps(progress)})
     temporary.replace(path)
 
 
 def resume(
     path: Path, model: ReducedViT, optimizer: torch.optim.AdamW, parameters: list[nn.Parameter]
-) -> tuple[int, float]:
-    """The step to go on from and the CPU seconds spent so far."""
+) -> tuple[int, float, float]:
+    """The step to go on from, the CPU seconds spent and the largest gradient so far."""
     from safetensors import safe_open
 
     tensors = load_file(path)
     with safe_open(path, "pt") as file:
-        metadata = file.metadata()
+        step, spent, largest = json.loads(file.metadata()["progress"])
     model.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("model.")})
     for i, p in enumerate(parameters):
         optimizer.state[p] = {name: tensors[f"adam.{i}.{name}"] for name in ("exp_avg", "exp_avg_sq", "step")}
-    return int(metadata["step"]), float(metadata["spent"])
+    return step, spent, largest
 
 
 def read(path: Path) -> list[dict[str, Any]]:

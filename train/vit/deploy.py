@@ -75,7 +75,8 @@ class DeployViT(nn.Module):
         """Class tokens (B, D, T) for a CLA or IFA head, the normalised class token (B, D), or all tokens."""
         refuse_wrong_input(self._vit, x)
         t = self.embed(x, self.clc)
-        patches, store = self.embed.count, None
+        store = None
+        patches = t.count if self.clc is None else t.count - self.clc.tokens
         if self.clc is not None:
             store = Store(t.x.shape[1] - self.clc.tokens)
         t = t.with_x(self.norm_pre(t.x))
@@ -120,31 +121,33 @@ class DeployViT(nn.Module):
 
 
 class _Patches(nn.Module):
-    """Images to tokens: one matrix product on unfolded patches, positions and bias added as one constant."""
+    """Images to tokens: one matrix product on unfolded patches, positions and bias added as one constant.
+
+    Images of another size than the network's own (dynamic_img_size) and patch embeddings that are more than one
+    convolution take timm's way.
+    """
 
     def __init__(self, vit: Any) -> None:
         super().__init__()
-        embed, self.prefix = vit.patch_embed, int(vit.num_prefix_tokens)
+        embed: Any = vit.patch_embed
         check_size(vit)
+        self.__dict__["_vit"] = vit
+        self.prefix, self.size = int(vit.num_prefix_tokens), tuple(embed.img_size)
+        self.grid, self.patch, self.count = embed.grid_size, embed.patch_size, int(embed.num_patches)
         conv: Any = getattr(embed, "proj", None)
-        size = embed.img_size
-        self.grid = embed.grid_size
-        self.count = int(embed.num_patches)
-        self.patch = embed.patch_size
         simple = isinstance(embed, PatchEmbed) and isinstance(conv, nn.Conv2d) and isinstance(embed.norm, nn.Identity)
-        if not simple or vit.dynamic_img_size or conv.kernel_size != conv.stride or any(conv.padding):
-            self.__dict__["vit"] = vit
+        self.simple = simple and conv.kernel_size == conv.stride and not any(conv.padding)
+        if not self.simple:
             self.conv = embed
             return
-        self.vit = None
+        self.channels = conv.in_channels
         with torch.no_grad():
-            t = embed_patches(vit, torch.zeros(1, conv.in_channels, *size, dtype=conv.weight.dtype))
-            start = t.x.clone()  # conv(0) is its bias, so this is prefix tokens, positions and bias
+            t = embed_patches(vit, torch.zeros(1, self.channels, *self.size, dtype=conv.weight.dtype))
+        start = t.x.clone()  # the convolution of zeros is its bias, so these are prefix, positions and bias
         self.register_buffer("first", start[:, : self.prefix])
         self.register_buffer("rest", start[:, self.prefix :])
         self.register_buffer("rope", t.rope)
         self.register_buffer("weight", conv.weight.detach().flatten(1).t().contiguous())
-        self.channels = conv.in_channels
 
     first: Tensor
     rest: Tensor
@@ -153,17 +156,15 @@ class _Patches(nn.Module):
 
     def forward(self, images: Tensor, clc: CrossLayerCache | None) -> Tokens:
         """Tokens before the pre-norm, learnable ones included."""
-        if self.vit is not None:
-            t = embed_patches(self.vit, images)
-            return t if clc is None else t.append(clc.start(t.x.shape[0]))
-        (gh, gw), (ph, pw) = self.grid, self.patch
-        x = images.reshape(-1, self.channels, gh, ph, gw, pw).permute(0, 2, 4, 1, 3, 5)
-        x = x.reshape(-1, self.channels * ph * pw) @ self.weight
-        x = x.reshape(-1, self.count, self.weight.shape[1]) + self.rest
-        parts = [self.first.expand(x.shape[0], -1, -1), x]
-        if clc is None:
-            return Tokens(torch.cat(parts, 1), self.prefix, rope=self.rope)
-        return Tokens(torch.cat(parts, 1), self.prefix, rope=self.rope).append(clc.start(x.shape[0]))
+        if self.simple and tuple(images.shape[-2:]) == self.size:
+            (gh, gw), (ph, pw) = self.grid, self.patch
+            x = images.reshape(-1, self.channels, gh, ph, gw, pw).permute(0, 2, 4, 1, 3, 5)
+            x = x.reshape(-1, self.channels * ph * pw) @ self.weight
+            x = x.reshape(-1, self.count, self.weight.shape[1]) + self.rest
+            t = Tokens(torch.cat([self.first.expand(x.shape[0], -1, -1), x], 1), self.prefix, rope=self.rope)
+        else:
+            t = embed_patches(self._vit, images)
+        return t if clc is None else t.append(clc.start(t.x.shape[0]))
 
 
 class _FoldedCLA(nn.Module):

@@ -143,6 +143,31 @@ def test_twin_equals_the_network_for_every_kind_of_backbone(name: str, fused: bo
         torch.testing.assert_close(split, got, rtol=0, atol=0)
 
 
+def test_twin_of_a_network_for_any_size_takes_another_size(make_backbone: Callable[..., nn.Module]) -> None:
+    model = reduce_tokens(make_backbone(dynamic_img_size=True), "evit", keep_rate=0.5, cache_tokens=1).eval()
+    twin = for_export(model)
+    for size in (112, 80):
+        images = torch.randn(2, 3, size, size)
+        with torch.no_grad():
+            torch.testing.assert_close(twin(images), model(images), rtol=0, atol=2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["vit_small_patch16_dinov3", "eva02_tiny_patch14_224", "vit_small_patch14_reg4_dinov2"]
+)
+def test_rotary_and_register_networks_export(name: str, tmp_path: Path) -> None:
+    vit = timm.create_model(name, num_classes=7, img_size=112, embed_dim=48, num_heads=3, depth=4)
+    model = reduce_tokens(vit, "evit", keep_rate=0.5, locations=(1,), cla=True, cache_tokens=1).eval()
+    randomise(model)
+    _, session = export(for_export(model), 112, tmp_path / "m.onnx")
+    images = torch.randn(3, 3, 112, 112)
+    with torch.no_grad():
+        expected = model(images).numpy()
+    got = session.run(None, {"images": images.numpy()})[0]
+    np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * max(1.0, float(np.abs(expected).max())))
+
+
 def test_folded_head_is_one_affine_map_per_channel() -> None:
     head = CLAHead(3, 4, 5)
     randomise(head)
