@@ -1,8 +1,8 @@
 """Is one model better than another? Differences on the same rows, with paired intervals.
 
-Each metric is a mean over rows of a per-row term: exactly for accuracy, NLL and Brier, to first order for the ECE, where
-row i adds sign_b(i) (confidence_i - correct_i) with the sign of its bin's gap held. The difference of the two models'
-terms, row by row, has far less spread than each alone, since both find the same rows hard.
+Each metric is a mean over rows of a per-row term: exactly for accuracy, NLL and Brier, to first order for the ECE,
+where row i adds sign_b(i) (confidence_i - correct_i) with the sign of its bin's gap held. The difference of the two
+models' terms, row by row, has far less spread than each alone, since both find the same rows hard.
 """
 
 from __future__ import annotations

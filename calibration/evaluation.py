@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from calibrant.calibration import intervals
 from calibrant.calibration.accumulate import statistics_of_probabilities
 from calibrant.calibration.adjustment import class_weights
-from calibrant.calibration.bins import Bins, equal_mass, sums
+from calibrant.calibration.bins import Bins, equal_mass
 from calibrant.calibration.intervals import GapSample, Measured, mean_interval, measure_gaps, share_interval
 from calibrant.calibration.metrics import debiased_of, ece_of, over_under_of, rms_of
 from calibrant.calibration.ranking import area_under_risk_coverage, auroc_of
@@ -214,17 +214,11 @@ def _calibration(s: Statistics, bins: int) -> dict[str, Measured]:
 
 
 def gap_sample(s: Statistics, bins: int) -> GapSample:
-    """The equal-width bins as an experiment, with the spread of confidence inside each from its cells."""
-    cells, index = s.cells(), s.cell_grid().bins(bins)
-    squares = sums(index, cells.weight * cells.confidence**2, bins)
+    """The equal-width bins as an experiment, with the spread of confidence inside each."""
     table = s.bins(bins)
     weight = np.where(table.weight > 0, table.weight, 1.0)
-    spread = squares / weight - table.confidence**2
-    weight_squares = None
-    if s.class_weights is not None:
-        by_cell = (s.weights**2) @ (s.right.count + s.wrong_by_true.count)
-        weight_squares = sums(index, by_cell, bins)
-    return GapSample.of(table, weight_squares, spread)
+    spread = s.confidence_squares(bins) / weight - table.confidence**2
+    return GapSample.of(table, s.weight_squares(bins), spread)
 
 
 def _mass_bins(s: Statistics, bins: int) -> Bins:

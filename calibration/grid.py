@@ -2,7 +2,8 @@
 
 The edges are all fractions i/b with b <= order (the Farey sequence: 3,045 of them for order 100). i/b and (2i)/(2b) are
 the same float64, so an equal-width bin's edges are among the cells' edges exactly. Above the last fraction, where most
-confidences of an uncalibrated network lie, cells shrink in proportion to 1 - c, sixteen to each halving.
+confidences of an uncalibrated network lie, the cells of order 100 shrink in proportion to 1 - c, sixteen to each
+halving. Coarser grids have no such tail: they serve tables by class, where it would cost more than it tells.
 Cells are (lower, upper], like bins; a confidence of 0 belongs to the first.
 """
 
@@ -36,7 +37,8 @@ class Grid:
         self._j_low = int(_key(np.array([_SMALLEST]))[0])
         if _unkey(self._j_high) == 1.0 - self._top:  # an edge of its own already
             self._j_high -= 1
-        tail = [1.0 - _unkey(j) for j in range(self._j_high, self._j_low, -1)]
+        self._has_tail = order == 100
+        tail = [1.0 - _unkey(j) for j in range(self._j_high, self._j_low, -1)] if self._has_tail else []
         self.edges: NDArray[np.float64] = np.concatenate([farey, tail, [1.0]])
         self.cells = len(self.edges) - 1
         self.smallest = float(farey[1])  # 1 / order: everything up to here is cell 0
@@ -49,10 +51,13 @@ class Grid:
         bucket = (c * _BUCKETS).astype(np.int64)
         cell: NDArray[np.int64] = below[bucket]
         cell += c > edge[bucket]
-        top = np.flatnonzero(cell >= self._first_tail)
-        if len(top):
-            key = np.clip(_key(np.maximum(1.0 - c[top], 0.0)), self._j_low, self._j_high)
-            cell[top] = self._first_tail + (self._j_high - key)
+        if self._has_tail:
+            top = np.flatnonzero(cell >= self._first_tail)
+            key = _key(np.maximum(1.0 - c[top], 0.0))
+            np.maximum(key, self._j_low, out=key)
+            np.minimum(key, self._j_high, out=key)
+            np.subtract(self._first_tail + self._j_high, key, out=key)
+            cell[top] = key
         np.maximum(cell, 0, out=cell)
         return cell
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.bins import Bins, sums
+from calibrant.calibration.bins import Bins
 from calibrant.calibration.intervals import Z95, share_interval
 from calibrant.calibration.statistics import Statistics
 
@@ -47,8 +47,7 @@ class ReliabilityDiagram:
 def reliability_diagram(statistics: Statistics, bins: int = 15) -> ReliabilityDiagram:
     """Equal-width bins of all rows (weighted where a target prior is set)."""
     table = statistics.bins(bins)
-    cells, index = statistics.cells(), statistics.cell_grid().bins(bins)
-    return _diagram(table, sums(index, cells.weight * (cells.confidence - cells.confidence**2), bins))
+    return _diagram(table, table.confidence_sum - statistics.confidence_squares(bins))
 
 
 def class_reliability_diagram(statistics: Statistics, predicted: list[int], bins: int = 15) -> ReliabilityDiagram:

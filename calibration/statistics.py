@@ -3,7 +3,7 @@
 What is kept, for C classes:
 - by predicted class and by true class, over cells of confidence (see `grid`): rows and sum of confidence, right and
   wrong apart. Right rows have the same class both ways, so three tables say it all. Over all classes the cells are
-  always those of order 100; by class they are coarser where C is large (`class_order`).
+  those of order 100; by class, and so under a target prior, of order 50, or 15 above 64 classes (`class_order`).
 - class-wise, over cells of p_k: rows, rows with y = k, sum of p_k.
 - by true class: rows, top-5 hits, sums and sums of squares of NLL and Brier, sums of entropy and of sum_k p_k^2 (what
   NLL and Brier come to under perfect calibration), labels of probability 0.
@@ -26,35 +26,45 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant.calibration.bins import Bins, check_bins, sums
+from calibrant.calibration.bins import Bins, check_bins, equal_width, equal_width_index, sums
 from calibrant.calibration.grid import Grid, grid
-from calibrant.errors import DataError
+from calibrant.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from calibrant.calibration.calibrators.base import Calibrator
 
 ROWS_KEPT = 100_000
 Counts = NDArray[np.int64]
+# Four bytes while they suffice: the tables are most of the memory.
+CellCounts = NDArray[np.int32] | NDArray[np.int64]
 Sums = NDArray[np.float64]
 
 
 def class_order(classes: int) -> int:
-    """Order of the per-class grid: 100 while the tables stay about a megabyte each, coarser beyond."""
-    for order, most in ((100, 64), (20, 4096), (15, 16384)):
+    """Order of the per-class grids: 50 where classes are few, 15 where the tables would grow large; 5 in extremis."""
+    for order, most in ((50, 64), (15, 16384)):
         if classes <= most:
             return order
     return 5
+
+
+def add_counts(a: CellCounts, b: CellCounts) -> CellCounts:
+    """In four bytes where no cell can overflow, in eight beyond."""
+    small = int(a.max(initial=0)) + int(b.max(initial=0)) < 2**31
+    kind = np.int32 if small else np.int64
+    out: CellCounts = a.astype(kind, copy=False) + b.astype(kind, copy=False)
+    return out
 
 
 @dataclass(frozen=True)
 class Table:
     """Rows and sum of confidence over (class, cell), or over cells alone."""
 
-    count: Counts
+    count: CellCounts
     total: Sums
 
     def __add__(self, other: Table) -> Table:
-        return Table(self.count + other.count, self.total + other.total)
+        return Table(add_counts(self.count, other.count), self.total + other.total)
 
     def over_classes(self, weights: Sums | None = None) -> tuple[Sums, Sums]:
         if weights is None:
@@ -102,7 +112,7 @@ class Statistics:
     wrong_by_true: Table
     all_right: Table  # (cells of order 100,)
     all_wrong: Table
-    positive: Counts  # (C, cells of p): rows with y = k
+    positive: CellCounts  # (C, cells of p): rows with y = k
     probability: Table  # (C, cells of p): rows and sum of p_k
     by_true: ClassSums
     confusion_pair: Counts  # true * C + predicted, sorted
@@ -124,7 +134,8 @@ class Statistics:
         return Statistics(
             self.classes, self.order, self.right + other.right, self.wrong_by_predicted + other.wrong_by_predicted,
             self.wrong_by_true + other.wrong_by_true, self.all_right + other.all_right,
-            self.all_wrong + other.all_wrong, self.positive + other.positive, self.probability + other.probability,
+            self.all_wrong + other.all_wrong, add_counts(self.positive, other.positive),
+            self.probability + other.probability,
             self.by_true + other.by_true, pair, count, kept,
         )  # fmt: skip
 
@@ -186,34 +197,66 @@ class Statistics:
         return grid(100) if self.class_weights is None else grid(self.order)
 
     def bins(self, count: int = 15) -> Bins:
-        return _merge(self.cells(), self.cell_grid().bins(check_bins(count)), count)
+        """Equal-width bins: from the cells where they make them up exactly, else from the rows."""
+        count = check_bins(count)
+        if self.cell_grid().exact(count):
+            return _merge(self.cells(), self.cell_grid().bins(count), count)
+        kept = self._rows_for(count)
+        weights = None if self.class_weights is None else self.weights[kept.label]
+        return equal_width(kept.confidence, kept.correct, count, weights)
 
-    def right_sums(self, count: int = 15) -> Sums:
-        """Sum over a bin of weight * confidence * correct, which the spread of the gap needs."""
-        plain = self.class_weights is None
-        values = self.all_right.total if plain else self.right.over_classes(self.weights)[1]
-        return sums(self.cell_grid().bins(count), values, count)
+    def confidence_squares(self, count: int = 15) -> Sums:
+        """Sum over each bin of weight * confidence^2; cells count as points, which they nearly are."""
+        if self.cell_grid().exact(count):
+            cells = self.cells()
+            return sums(self.cell_grid().bins(count), cells.weight * cells.confidence**2, count)
+        kept = self._rows_for(count)
+        return sums(equal_width_index(kept.confidence, count), self.weights[kept.label] * kept.confidence**2, count)
+
+    def weight_squares(self, count: int = 15) -> Sums | None:
+        """Sum over each bin of squared weights; None where nothing is weighted."""
+        if self.class_weights is None:
+            return None
+        if self.cell_grid().exact(count):
+            by_cell = (self.weights**2) @ (self.right.count + self.wrong_by_true.count)
+            return sums(self.cell_grid().bins(count), by_cell, count)
+        kept = self._rows_for(count)
+        return sums(equal_width_index(kept.confidence, count), self.weights[kept.label] ** 2, count)
+
+    def _rows_for(self, count: int) -> KeptRows:
+        if self.kept is None:
+            raise ConfigError(
+                f"{count} bins cannot be made from statistics of {self.rows:,} rows",
+                fix=f"use at most {self.cell_grid().order} bins",
+            )
+        return self.kept
 
     def predicted_class_bins(self, predicted: int | Iterable[int], count: int = 15) -> Bins:
-        """Rows by what was predicted (one class, or a group of them); the weights of a target prior do not apply."""
+        """Rows by what was predicted (one class, or a group of them), in at most `order` bins.
+
+        The weights of a target prior do not apply: they belong to true classes.
+        """
         chosen = [predicted] if isinstance(predicted, (int, np.integer)) else list(predicted)
         right_n, right_sum = self.right.count[chosen].sum(axis=0), self.right.total[chosen].sum(axis=0)
         wrong = self.wrong_by_predicted
         n = right_n + wrong.count[chosen].sum(axis=0)
         cells = Bins(n, n.astype(np.float64), right_sum + wrong.total[chosen].sum(axis=0), right_n.astype(np.float64))
-        return _merge(cells, grid(self.order).bins(check_bins(count)), count)
+        count = min(check_bins(count), self.order)
+        return _merge(cells, grid(self.order).bins(count), count)
 
     def class_probability_bins(self, k: int, count: int = 15) -> Bins:
-        """Equal-width bins of p_k against y = k. Weighted only where a target prior is set, through the counts."""
+        """Equal-width bins of p_k against y = k, unweighted, in at most `order` bins."""
         cells = Bins(
             self.probability.count[k], self.probability.count[k].astype(np.float64), self.probability.total[k],
             self.positive[k].astype(np.float64),
         )  # fmt: skip
-        return _merge(cells, grid(self.order).bins(check_bins(count)), count)
+        count = min(check_bins(count), self.order)
+        return _merge(cells, grid(self.order).bins(count), count)
 
     def class_bins(self, count: int = 15) -> tuple[Sums, Sums, Sums, Sums]:
         """Bins of every p_k at once, (C, bins): rows, sum of p, rows with y = k, sum of p^2 (cells taken as points)."""
-        start = np.searchsorted(grid(self.order).bins(check_bins(count)), np.arange(count), side="left")
+        count = min(check_bins(count), self.order)
+        start = np.searchsorted(grid(self.order).bins(count), np.arange(count), side="left")
         n = self.probability.count.astype(np.float64)
         squares = np.divide(self.probability.total**2, n, out=np.zeros_like(n), where=n > 0)
         out = []

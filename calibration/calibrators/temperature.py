@@ -24,13 +24,15 @@ from numpy.typing import NDArray
 
 from calibrant.calibration.calibrators.base import Affine, Form, Matrix, positive
 from calibrant.calibration.inputs import Floats, Labels, Weights
+from calibrant.calibration.softmax import row_dots
 
 log = logging.getLogger(__name__)
 
 LOWEST, HIGHEST = 1e-2, 1e2  # of T; beyond, the data want no finite temperature
 _SEPARATED = f"the logits separate the labels: the NLL falls until T = {LOWEST:g}, which is kept"
-_CHUNK_NUMBERS = 1 << 15  # logits in flight; 256 KB in float64 stay in the cache
-_START_ROWS = 16384
+# Logits in flight: 256 KB in float64 stay in the second-level cache; with many classes longer rows of work pay more.
+_CHUNK_FEW, _CHUNK_MANY = 1 << 15, 1 << 16
+_START_ROWS, _START_NUMBERS = 16384, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,9 @@ def minimise_nll(
 ) -> TemperatureFit:
     n = len(labels)
     start = 1.0
-    if n > 2 * _START_ROWS:
-        step = n // _START_ROWS
+    enough = max(1024, min(_START_ROWS, _START_NUMBERS // logits.shape[1]))
+    if n > 2 * enough:
+        step = n // enough
         some = slice(None, None, step)
         sample = _newton(logits[some], labels[some], None if weights is None else weights[some], offset, 1.0, 1e-4)
         if sample.converged:
@@ -133,8 +136,8 @@ def nll_pass(
 ) -> tuple[float, float, float, float]:
     """NLL, its first and second derivative by b, and the mean size of the numbers in the gradient, in one pass."""
     n, classes = logits.shape
-    rows = max(64, _CHUNK_NUMBERS // classes)
     few = classes <= 64
+    rows = max(64, (_CHUNK_FEW if few else _CHUNK_MANY) // classes)
     totals = np.zeros(4)
     for start in range(0, n, rows):
         part = logits[start : start + rows]
@@ -179,9 +182,9 @@ def _many_classes(
         e += offset
     np.exp(e, out=e)
     s = e.sum(axis=1)
-    first = np.einsum("ij,ij->i", e, z) / s
+    first = row_dots(e, z) / s
     z *= z
-    second = np.einsum("ij,ij->i", e, z) / s - first * first
+    second = row_dots(e, z) / s - first * first
     value = np.log(s) - b * own - (0 if offset is None else offset[y])
     return _weighted_sums(value, first - own, second, w)
 

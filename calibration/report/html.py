@@ -25,11 +25,14 @@ img { max-width: 100%; height: auto; display: block; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .34rem .8rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #E5E7EB; }
 th { font-weight: 600; color: #555; vertical-align: bottom; } tr > :first-child { text-align: left; padding-left: 0; }
-td small { color: #6B7280; display: block; line-height: 1.2; } td.note { color: #555; text-align: left; white-space:
-  normal; min-width: 17rem; } td.sub { padding-left: 1rem; }
+td small { color: #6B7280; display: block; line-height: 1.2; } td.sub { padding-left: 1rem; }
 .over { color: #A3470A; } .under { color: #1A5C97; } .best { font-weight: 700; }
 footer { margin-top: 3rem; color: #555; font-size: 13px; }
 """
+
+
+# Lower is not better by itself: a half of the ECE, noise, or a value around zero.
+_NOT_RANKED = ("mce", "over_ece", "under_ece", "debiased_ece")
 
 
 def html_report(models: Sequence[Model], *, title: str, bins: int, made: str) -> str:
@@ -104,16 +107,16 @@ def _numbers(models: Sequence[Model]) -> str:
             if f is None:
                 cells += "<td>-</td><td>-</td>"
                 continue
-            mark = ' class="best"' if best is not None and f.value == best and column.key != "mce" else ""
+            mark = ' class="best"' if best is not None and f.value == best and column.key not in _NOT_RANKED else ""
             cells += (
                 f"<td><span{mark}>{number(f.value, column.kind)}</span><small>{interval(f, column.kind)}</small></td>"
                 f"<td>{number(f.null, column.kind)}</td>"
             )
         css = ' class="sub"' if column.name.startswith(" ") else ""
         lines.append(
-            f'<tr><td{css}>{escape(column.name.strip())}</td>{cells}<td class="note">{escape(column.meaning)}</td></tr>'
+            f"<tr><td{css}>{escape(column.name.strip())}<small>{escape(column.meaning)}</small></td>{cells}</tr>"
         )
-    return f'<div class="scroll"><table><tr><th>metric</th>{head}<th></th></tr>{"".join(lines)}</table></div>'
+    return f'<div class="scroll"><table><tr><th>metric</th>{head}</tr>{"".join(lines)}</table></div>'
 
 
 def _classes(models: Sequence[Model], most: int = 200) -> list[str]:
