@@ -1,7 +1,8 @@
 """Does the cross-layer head and cache help when tokens are dropped? A small ViT from scratch on CIFAR-10 images.
 
     python bench/clca_study.py --images ../shared/data/cifar10_jpeg.npz --results study.jsonl
-    python bench/clca_study.py --results study.jsonl --table --plot docs/images/clca_study.png
+    python bench/clca_study.py --results study.jsonl --table --plot docs/images/clca-study.png
+    python bench/clca_study.py --results study.jsonl --docs docs/token-reduction.md   # the table into the page
 
 Every run sees the same images in the same order for the same number of steps; only the seed, the reduction and the
 head differ. Each finished run is one line of the results file and is skipped when the command is given again; a run
@@ -192,20 +193,22 @@ def summarise(results: list[dict[str, Any]]) -> list[Row]:
             if (r["method"], r["keep_rate"]) == (method, rate):
                 by[r["clca"]][r["seed"]] = r
         seeds = sorted(by[False].keys() & by[True].keys())
-        if len(seeds) < 2:
+        if not seeds:
             continue
-        pair = [[by[c][s]["accuracy"] * 100 for s in seeds] for c in (False, True)]
+        spread = [float(np.std(p, ddof=1)) if len(seeds) > 1 else math.nan for p in _accuracies(by, seeds)]
+        pair = _accuracies(by, seeds)
         gains = np.subtract(pair[1], pair[0])
-        gradient = [np.nanmedian([by[c][s]["largest_gradient"] or np.nan for s in seeds]) for c in (False, True)]
+        error = float(gains.std(ddof=1) / math.sqrt(len(seeds))) if len(seeds) > 1 else math.nan
+        gradient = [np.nanmedian([by[c][s]["largest_gradient"] or math.nan for s in seeds]) for c in (False, True)]
         rows.append(
             Row(
                 method,
                 rate,
                 (by[False][seeds[0]]["macs"] / 1e6, by[True][seeds[0]]["macs"] / 1e6),
                 (float(np.mean(pair[0])), float(np.mean(pair[1]))),
-                (float(np.std(pair[0], ddof=1)), float(np.std(pair[1], ddof=1))),
+                (spread[0], spread[1]),
                 float(gains.mean()),
-                float(gains.std(ddof=1) / math.sqrt(len(seeds))),
+                error,
                 (float(gradient[0]), float(gradient[1])),
                 len(seeds),
             )
@@ -213,17 +216,24 @@ def summarise(results: list[dict[str, Any]]) -> list[Row]:
     return rows
 
 
+def _accuracies(by: dict[bool, dict[int, dict[str, Any]]], seeds: list[int]) -> list[list[float]]:
+    return [[by[c][s]["accuracy"] * 100 for s in seeds] for c in (False, True)]
+
+
 def table(rows: list[Row]) -> str:
-    """Markdown."""
+    """Markdown; spreads and errors only where there are two seeds or more."""
     lines = [
-        "| method | keep | MMACs base / CLCA | accuracy | with CLCA | gain (s.e.) | largest gradient base / CLCA |",
-        "|---|---|---|---|---|---|---|",
+        "| method | keep | seeds | MMACs base / CLCA | accuracy | with CLCA | gain (s.e.) | gradient base / CLCA |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for r in rows:
+        alone = r.seeds < 2
+        cells = [f"{a:.1f}" if alone else f"{a:.1f} ± {d:.1f}" for a, d in zip(r.accuracy, r.deviation, strict=True)]
+        gain = f"{r.gain:+.1f}" if alone else f"{r.gain:+.1f} ({r.gain_error:.1f})"
+        peaks = " / ".join("?" if math.isnan(g) else f"{g:.2f}" for g in r.gradient)
         lines.append(
-            f"| {r.method} | {r.keep_rate:g} | {r.macs[0]:.1f} / {r.macs[1]:.1f} "
-            f"| {r.accuracy[0]:.1f} ± {r.deviation[0]:.1f} | {r.accuracy[1]:.1f} ± {r.deviation[1]:.1f} "
-            f"| {r.gain:+.1f} ({r.gain_error:.1f}) | {r.gradient[0]:.2f} / {r.gradient[1]:.2f} |"
+            f"| {r.method} | {r.keep_rate:g} | {r.seeds} | {r.macs[0]:.1f} / {r.macs[1]:.1f} "
+            f"| {cells[0]} | {cells[1]} | {gain} | {peaks} |"
         )
     return "\n".join(lines)
 
@@ -267,26 +277,33 @@ def main() -> None:
     """Train what is missing, or report what is there."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=Path, help="cifar10_jpeg.npz")
-    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--results", type=Path, required=True, nargs="+", help="JSON lines; new runs go to the first")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--budget", type=float, default=35.0, help="CPU minutes after which no new run starts")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--plot", type=Path)
+    parser.add_argument("--docs", type=Path, help="page whose part between the study marks is replaced by the table")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.images is not None:
         data = load_images(options.images)
-        done = {r["key"] for r in read(options.results)}
+        done = {r["key"] for path in options.results for r in read(path)}
         for run in runs(options.seeds):
             if run.key in done or time.process_time() > options.budget * 60:
                 continue
-            result = train(run, data, options.results.parent)
-            with options.results.open("a") as file:
+            result = train(run, data, options.results[0].parent)
+            with options.results[0].open("a") as file:
                 file.write(json.dumps(result) + "\n")
             print(f"{run.key}: {100 * result['accuracy']:.1f} % in {result['cpu_seconds']:.0f} s", flush=True)
-    rows = summarise(read(options.results))
+    rows = summarise([r for path in options.results for r in read(path)])
     if options.table:
         print(table(rows))
+    if options.docs is not None:
+        before, mark, rest = options.docs.read_text().partition("<!-- study -->\n")
+        _, end, after = rest.partition("<!-- end of study -->")
+        if not mark or not end:
+            raise SystemExit(f"{options.docs} has no study marks")
+        options.docs.write_text(f"{before}{mark}{table(rows)}\n{end}{after}")
     if options.plot is not None:
         plot(rows, options.plot)
 
