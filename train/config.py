@@ -100,6 +100,7 @@ class AugmentConfig:
     ratio: tuple[float, float] = (0.75, 4 / 3)
     pad: float = 0.125  # pad: share of the size on each side; resized: resize to size * (1 + pad), then crop
     flip: Literal["none", "horizontal", "both"] = "horizontal"
+    views: int = 1  # an image so many times in a batch, each time augmented anew; an epoch is so much longer
     policy: Literal["none", "trivial", "rand", "auto", "augmix"] = "none"
     jitter: float = 0.0  # brightness, contrast and saturation
     erasing: float = 0.0  # probability
@@ -179,6 +180,7 @@ def _check(config: TrainConfig, where: str | Path) -> None:
         ("optimizer.clip_norm", optimizer.clip_norm, 1e-12, 1e12),
         ("model.image_size", config.model.image_size, 1, 65536),
         ("augment.pad", config.augment.pad, 0, 1),
+        ("augment.views", config.augment.views, 1, 1024),
         ("augment.jitter", config.augment.jitter, 0, 1),
         ("augment.erasing", config.augment.erasing, 0, 1),
         ("augment.mixup", config.augment.mixup, 0, 1e6),

@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 BAD_IMAGES_FILE = "bad-images.txt"
 # What may differ when a run goes on: it changes where and how fast, not what comes out.
-FREE_ON_RESUME = ("data.workers", "data.cache_limit_mb", "engine.checkpoint_minutes", "engine.checkpoint_updates")
+FREE_ON_RESUME = ("data.workers", "engine.checkpoint_minutes", "engine.checkpoint_updates")
 
 
 def fit(
@@ -203,6 +203,7 @@ def _parts(
     plan = BatchPlan(
         len(images), engine.batch_size, seed=config.seed, drop_last=drop, rank=ranks.rank, world=ranks.world,
         weights=sampling_weights(images, loss.num_classes, SAMPLER_STRENGTH[config.data.sampler]),
+        views=config.augment.views,
     )  # fmt: skip
     dataset = TrainDataset(images, store, Augmentation(config.augment, preprocessing), seed=config.seed)
     workers = worker_count(config, cache=not isinstance(store, FileStore))

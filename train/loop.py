@@ -98,6 +98,7 @@ class Trainer:
         self.save_best, self.history, self.fingerprint = save_best, history, fingerprint
         self.at = Position()
         self.bad: list[BadImage] = []
+        self._pending: list[tuple[Tensor, int, tuple[int, int, int]]] = []
         self._interrupted = False
         self._saved_at = time.monotonic()
         engine = config.engine
@@ -169,14 +170,24 @@ class Trainer:
                 value = parts.loss(logits, target, features, indices)
                 extra = self._auxiliary()
                 value = value if extra is None else value + extra
-            number = float(value.detach())
-            if not math.isfinite(number):
-                raise self._not_finite(number)
             scaled = value * share
             (scaled if self._scaler is None else self._scaler.scale(scaled)).backward()
-        rows = plan.rows(at.step)
-        at.loss_sum += number * rows
-        at.loss_rows += rows
+        self._pending.append((value.detach(), plan.rows(at.step), (at.epoch, at.step, at.update)))
+        # Reading a loss makes a GPU wait for it, so there a few are read together.
+        if parts.device.type == "cpu" or len(self._pending) >= 16:
+            self._read_losses()
+
+    def _read_losses(self) -> None:
+        """Add up the losses since the last call, and stop at one that is not finite."""
+        if not self._pending:
+            return
+        values = torch.stack([value for value, _, _ in self._pending]).tolist()
+        for number, (_, rows, place) in zip(values, self._pending, strict=True):
+            if not math.isfinite(number):
+                raise self._not_finite(number, *place)
+            self.at.loss_sum += number * rows
+            self.at.loss_rows += rows
+        self._pending = []
 
     def _update(self) -> None:
         parts, options = self.parts, self.config.optimizer
@@ -209,6 +220,7 @@ class Trainer:
 
     def _finish_epoch(self, started: float) -> Epoch:
         at, parts = self.at, self.parts
+        self._read_losses()
         same_buffers(parts.network)
         probs, labels = self.validate()
         val = validation_metrics(probs, labels)
@@ -253,7 +265,7 @@ class Trainer:
         z = gather_uneven(z)
         labels = gather_uneven(torch.from_numpy(parts.val.images.labels[out.rows]).to(parts.device))
         if not bool(torch.isfinite(z).all()):
-            raise self._not_finite(float("nan"))
+            raise self._not_finite(float("nan"), self.at.epoch, self.at.step - 1, self.at.update - 1)
         return softmax(z.cpu().numpy()), labels.cpu().numpy()
 
     def _is_best(self, val: dict[str, float]) -> bool:
@@ -297,6 +309,7 @@ class Trainer:
             parts.schedule.step_update(self.at.update)
 
     def _checkpoint(self) -> None:
+        self._read_losses()  # a state after a loss that is not finite must not be kept
         if self.parts.ranks.first:
             save_checkpoint(self.run / CHECKPOINT_FILE, self.state())
         self._saved_at = time.monotonic()
@@ -309,13 +322,13 @@ class Trainer:
         known = {b.id for b in self.bad}
         self.bad += [b for b in batch.bad if b.id not in known]
 
-    def _not_finite(self, value: float) -> ModelError:
+    def _not_finite(self, value: float, epoch: int, step: int, update: int) -> ModelError:
         at = self.at
         kept = f"the last good state is {CHECKPOINT_FILE}"
         if at.best is not None:
             kept += f", the best epoch so far ({at.best_epoch}) is {MODEL_FILE}"
         return ModelError(
-            f"the loss became {value:g} at epoch {at.epoch + 1}, batch {at.step + 1}, update {at.update + 1}; {kept}",
+            f"the loss became {value:g} at epoch {epoch + 1}, batch {step + 1}, update {update + 1}; {kept}",
             where=self.run, fix="lower the learning rate, clip gradients (optimizer.clip_norm) or turn off amp",
         )  # fmt: skip
 

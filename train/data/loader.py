@@ -6,6 +6,7 @@ start at any batch of any epoch, with any number of workers, and nothing about i
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,7 +56,10 @@ class BatchPlan(Sampler[list[Place]]):
         rank: int = 0,
         world: int = 1,
         weights: NDArray[np.float64] | None = None,
+        views: int = 1,
     ) -> None:
+        self.images, self.views = count, views
+        count *= views  # rows of an epoch: the views of an image follow one another
         self.count, self.batch_size, self.seed, self.rank, self.world = count, batch_size, seed, rank, world
         self.weights = weights  # drawing with replacement by these weights in place of a permutation
         self.steps = count // batch_size if drop_last and count >= batch_size else -(-count // batch_size)
@@ -67,8 +71,10 @@ class BatchPlan(Sampler[list[Place]]):
     def order(self, epoch: int) -> NDArray[np.int64]:
         rng = generator(self.seed, "order", epoch)
         if self.weights is None:
-            return rng.permutation(self.count)
-        return rng.choice(self.count, self.count, p=self.weights / self.weights.sum())
+            order = rng.permutation(self.images)
+        else:
+            order = rng.choice(self.images, self.images, p=self.weights / self.weights.sum())
+        return order.repeat(self.views)
 
     def rows(self, step: int) -> int:
         """Images of a step over all processes, without padding."""
@@ -180,8 +186,14 @@ def make_loader(dataset: Dataset[Batch], batches: Any, *, workers: int, pin: boo
         collate_fn=_as_it_is,
         pin_memory=pin,
         persistent_workers=workers > 0,
+        worker_init_fn=_leave_interrupts_to_the_parent,
         generator=torch.Generator(),  # the loader draws a seed for its workers; not from the run's own stream
     )
+
+
+def _leave_interrupts_to_the_parent(worker: int) -> None:
+    """Ctrl-C reaches the whole process group; a worker that died of it would tear down the update being finished."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -144,3 +144,17 @@ def test_erasing_puts_one_box_of_the_mean_colour() -> None:
     erased = (out[..., 0] == round(255 * 0.485)).mean(axis=(1, 2))
     assert 70 < (erased > 0).sum() < 130
     assert erased.max() <= 0.45  # a third of the area, rounded to whole pixels
+
+
+def test_views_of_an_image_stand_together_and_look_different() -> None:
+    plan = BatchPlan(10, 6, seed=1, views=3)
+    batches = list(plan)
+    assert [len(b) for b in batches] == [6, 6, 6, 6, 6]
+    assert all(len({i for i, _, _ in b[:3]}) == 1 for b in batches)
+    assert sorted(i for b in batches for i, _, _ in b) == sorted(list(range(10)) * 3)
+    assert [p for b in batches for _, _, p in b] == list(range(30))
+    array = np.random.default_rng(0).integers(0, 256, (10, 16, 16, 3)).astype(np.uint8)
+    images = ImageSet(tuple(map(str, range(10))), np.zeros(10, np.int64), pixels=array)
+    dataset = TrainDataset(images, ArrayStore(array), Augmentation(AugmentConfig(crop="pad"), SMALL), seed=0)
+    pixels = dataset.__getitems__(batches[0]).pixels
+    assert not torch.equal(pixels[0], pixels[1])
