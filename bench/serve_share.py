@@ -33,7 +33,7 @@ def small_model(path: Path, size: int = 96) -> Path:
 
     rng = np.random.default_rng(0)
     nodes, weights, last, channels = [], [], "images", 3
-    for n, (width, stride, kernel) in enumerate([(32, 2, 3), (64, 2, 3), (96, 2, 3), (128, 2, 3)]):
+    for n, (width, stride, kernel) in enumerate([(40, 2, 3), (88, 2, 3), (128, 2, 3), (160, 2, 3)]):
         w = rng.normal(0, 0.1, (width, channels, kernel, kernel)).astype(np.float32)
         weights.append(numpy_helper.from_array(w, f"w{n}"))
         nodes.append(helper.make_node("Conv", [last, f"w{n}"], [f"c{n}"], strides=[stride] * 2, pads=[1] * 4))

@@ -72,6 +72,18 @@ def _plain(value: Any) -> Any:
     raise TypeError(type(value).__name__)
 
 
+@dataclass(slots=True, frozen=True)
+class Head:
+    """A request's head, parsed and found good. Callers send the same bytes again and again, so these are kept."""
+
+    method: bytes
+    target: bytes
+    headers: dict[bytes, bytes]
+    keep_alive: bool
+    length: int  # of the body
+    json_length: int  # of the JSON before binary tensors, 0 where there are none
+
+
 class App(Protocol):
     """What answers requests: calls `respond` once, now or later, from the event loop."""
 
@@ -87,6 +99,7 @@ class Front:
         self.draining = False
         self.accepted = 0
         self.refused = 0
+        self.heads: dict[bytes, Head] = {}
         self.buffered = 0  # bytes of bodies that are being received or worked on
         self._date = (0, b"")
 
@@ -113,6 +126,12 @@ class Front:
         for connection in self.connections:
             if connection.idle:
                 connection.deadline = min(connection.deadline, soon)
+
+    def keep(self, data: bytes, head: Head) -> None:
+        if len(data) <= 2048:
+            if len(self.heads) >= 2048:  # heads that are never the same again: a fresh start is cheap
+                self.heads.clear()
+            self.heads[data] = head
 
     @property
     def busy(self) -> int:
@@ -229,6 +248,10 @@ class Connection(asyncio.BufferedProtocol):
         head = bytes(memoryview(self._head)[:end])
         rest = bytes(memoryview(self._head)[end : self._filled])
         self._filled = self._scanned = 0
+        known = self.front.heads.get(head)
+        if known is not None:
+            self._start(known, rest)
+            return
         self._url, self._headers, self._duplicate = b"", {}, b""
         self._chunks, self._chunked_size, self._chunked_done, self._chunked_extra = [], 0, False, False
         self._parser = httptools.HttpRequestParser(self)
@@ -240,7 +263,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(Refusal(400, f"not a valid HTTP request ({error})", close=True))
             return
         try:
-            self._begin(rest)
+            self._begin(head, rest)
         except Refusal as refusal:
             refusal.close = True
             self._refuse(refusal)
@@ -255,7 +278,7 @@ class Connection(asyncio.BufferedProtocol):
             self._duplicate = name
         self._headers[name] = value
 
-    def _begin(self, rest: bytes) -> None:
+    def _begin(self, data: bytes, rest: bytes) -> None:
         """After the head: what body follows, and is it acceptable?"""
         parser, headers, limits = self._parser, self._headers, self.limits
         self._keep_alive = parser.should_keep_alive() and not self.front.draining
@@ -265,34 +288,53 @@ class Connection(asyncio.BufferedProtocol):
             raise Refusal(505, "only HTTP/1.1 and 1.0 are spoken here")
         if b"host" not in headers and parser.get_http_version() == "1.1":
             raise Refusal(400, "the Host header is missing")
-        self._request = Request(parser.get_method(), self._url, headers, peer=self.peer)
-        self._serial += 1
         coding = headers.get(b"transfer-encoding")
         length = headers.get(b"content-length")
         if coding is not None:
             if length is not None or coding.strip().lower() != b"chunked":
                 raise Refusal(400, "Transfer-Encoding must be `chunked`, without a Content-Length")
+            self._request = Request(parser.get_method(), self._url, headers, peer=self.peer)
+            self._serial += 1
             self._state = _CHUNKED
             self.deadline = time.monotonic() + limits.body_seconds
             self._expect()
             if rest:
                 self._feed_chunked(rest)
             return
-        if length is None or length == b"0":
-            self._put_back(rest)
-            self._dispatch(_EMPTY)
-            return
+        if length is None:
+            length = b"0"
         if not length.isdigit() or len(length) > 18:
             raise Refusal(400, "Content-Length must be a number of bytes")
-        self._receive(int(length), rest)
+        prefix = headers.get(b"inference-header-content-length", b"0")
+        json_length = int(prefix) if prefix.isdigit() and len(prefix) < 18 else 0
+        head = Head(
+            parser.get_method(), self._url, headers, parser.should_keep_alive(), int(length), json_length
+        )  # fmt: skip
+        self.front.keep(data, head)
+        self._start(head, rest)
 
-    def _receive(self, size: int, rest: bytes) -> None:
-        """Makes room for a body of known size, its binary tensors on an aligned address."""
+    def _start(self, head: Head, rest: bytes) -> None:
+        """A request without a body, or with one of known length."""
+        self._keep_alive = head.keep_alive and not self.front.draining
+        self._headers = head.headers
+        self._request = Request(head.method, head.target, head.headers, peer=self.peer)
+        self._serial += 1
+        if head.length:
+            try:
+                self._receive(head, rest)
+            except Refusal as refusal:
+                refusal.close = True
+                self._refuse(refusal)
+            return
+        self._put_back(rest)
+        self._dispatch(_EMPTY)
+
+    def _receive(self, head: Head, rest: bytes) -> None:
+        """Makes room for the body, its binary tensors on an aligned address."""
+        size = head.length
         self._reserve(size)
         raw = np.empty(size + _ALIGN, np.uint8)
-        prefix = self._headers.get(b"inference-header-content-length", b"0")
-        json_bytes = int(prefix) if prefix.isdigit() and len(prefix) < 18 else 0
-        offset = -(raw.ctypes.data + json_bytes) % _ALIGN if json_bytes else 0
+        offset = -(raw.__array_interface__["data"][0] + head.json_length) % _ALIGN if head.json_length else 0
         self._body = raw.data[offset : offset + size]
         have = min(len(rest), size)
         self._body[:have] = rest[:have]
@@ -413,8 +455,8 @@ class Connection(asyncio.BufferedProtocol):
         head += b"\r\n" if keep else b"connection: close\r\n\r\n"
         if request is not None and request.method == b"HEAD":
             self._transport.write(head)
-        elif len(response.parts) == 1 and size < 65536:
-            self._transport.write(head + response.parts[0])
+        elif size < 65536:
+            self._transport.write(b"".join((head, *response.parts)))
         else:
             self._transport.writelines([head, *response.parts])
         partial_body = self._state in (_BODY, _CHUNKED, _HEAD)

@@ -332,6 +332,8 @@ class Repository:
                 raise Refusal(503, f'model "{name}" is not loaded', retry_after=5)
             raise Refusal(404, f'no model "{name[:80]}"; {did_you_mean(name, self.models)}')
         if version is None:
+            if len(versions) == 1:
+                return next(iter(versions.values()))
             apart = {v for v, _ in self.shadows.get(name, ())} | {v for v, _ in [self.canaries.get(name, ("", 0.0))]}
             usual = [m for m in versions.values() if m.version not in apart] or list(versions.values())
             return usual[0] if len(usual) == 1 else max(usual, key=lambda m: version_key(m.version))

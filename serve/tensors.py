@@ -60,6 +60,8 @@ def to_bytes(array: NDArray[Any]) -> bytes | memoryview:
             data = element if isinstance(element, bytes) else str(element).encode()
             parts += [struct.pack("<I", len(data)), data]
         return b"".join(parts)
+    if array.flags.c_contiguous and array.dtype.byteorder != ">" and array.size:
+        return array.data.cast("B")
     wanted = array.dtype.newbyteorder("<") if array.dtype.byteorder == ">" else array.dtype
     contiguous = np.ascontiguousarray(array, wanted)
     return contiguous.reshape(-1).view(np.uint8).data

@@ -198,6 +198,34 @@ def test_the_outputs_own_choice_of_binary_wins_over_the_requests() -> None:
     assert all(w.binary for w in parse({**message(), "parameters": parameters}).outputs)
 
 
+def test_a_head_that_was_seen_before_is_checked_against_its_new_tensors() -> None:
+    to = target()
+    body = message(data=..., parameters={"binary_data_size": 48})
+    body["outputs"] = [{"name": "q", "parameters": {"binary_data": True}}]
+    first, second = np.zeros((2, 2, 3), "<f4"), np.arange(12, dtype="<f4").reshape(2, 2, 3)
+    parse(body, first.tobytes(), to=to)
+    request = parse(body, second.tobytes(), to=to)
+    assert request.plan is not None
+    np.testing.assert_array_equal(request.feeds["x"], second)
+    for rows in ([[1.0] * 4] * 2, [[2.0] * 4] * 2):  # the second answer reuses the first one's JSON
+        reply, tail = _answer(request, q=np.array(rows, np.float32))
+        assert reply["outputs"][0]["shape"] == [2, 4]
+        assert np.frombuffer(tail, "<f4").tolist() == rows[0] * 2
+    short = {**body, "inputs": [{**body["inputs"][0], "parameters": {"binary_data_size": 44}}]}
+    assert "needs 48 bytes" in refused(short, bytes(44), to=to)
+    assert "1 bytes follow" in refused(body, bytes(49), to=to)
+    bad = second.copy()
+    bad[0, 0, 0] = np.inf
+    assert "element 0 is inf" in refused(body, bad.tobytes(), to=to)
+
+
+def test_a_request_with_an_id_is_not_remembered() -> None:
+    to = target()
+    body = {**message(data=..., parameters={"binary_data_size": 48}), "id": "7"}
+    assert parse(body, bytes(48), to=to).id == "7"
+    assert to.plans == {}
+
+
 def test_classification_is_sorted_and_labelled_and_clipped() -> None:
     body = {**message(), "outputs": [{"name": "p", "parameters": {"classification": 9}}]}
     p = np.array([[0.1, 0.4, 0.2, 0.3], [0.7, 0.1, 0.1, 0.1]], np.float32)
