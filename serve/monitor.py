@@ -37,7 +37,7 @@ CONFIDENCE_BINS = 20
 @dataclass(frozen=True)
 class MonitorConfig:
     window: int = 2000  # rows, labelled or not, that the rolling figures are about
-    alpha: float = 0.005
+    alpha: float = 0.001
     horizon: int = 5000
     sample: float = 1.0  # share of the requests that is logged and watched
     segment_bytes: int = 64 << 20

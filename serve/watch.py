@@ -156,7 +156,7 @@ class CalibrationAlarm:
     sharper and flatter alternatives only.
     """
 
-    alpha: float = 0.005  # on real data a baseline is an estimate, which doubles the rate
+    alpha: float = 0.001  # a baseline is an estimate, which costs a factor of up to ten on real data
     horizon: int = 5000
     sharpness: tuple[float, ...] = SHARPNESS
     memories: tuple[int, ...] = (150, 500)
