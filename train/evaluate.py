@@ -18,7 +18,7 @@ from calibrant.train.data.image_set import ImageSet
 from calibrant.train.data.loader import Batch, EvalDataset, make_loader, to_network
 from calibrant.train.data.pixels import ArrayStore, BadImage, FileStore, decode_all
 from calibrant.train.model import FeatureModel
-from calibrant.train.views import COUNT, Views, view_maker
+from calibrant.train.views import COUNT, ViewMaker, Views
 
 Autocast = Callable[[], AbstractContextManager[None]]
 
@@ -48,7 +48,7 @@ class EvalSource:
     ) -> None:
         self.preprocessing, self.skip_bad, self.workers = preprocessing, skip_bad, workers
         self.views = COUNT[views]
-        prepare = view_maker(preprocessing, views)
+        prepare = ViewMaker(preprocessing, views)
         self.bad: list[BadImage] = []
         self.images = images
         self.store: ArrayStore | FileStore

@@ -7,10 +7,14 @@ import torch
 from PIL import Image
 
 from calibrant.preprocessing import Preprocessing
+from calibrant.train.config import AugmentConfig
+from calibrant.train.data.augment import Augmentation
 from calibrant.train.data.folder import read_folder
+from calibrant.train.data.loader import TrainDataset
+from calibrant.train.data.pixels import FileStore, whole
 from calibrant.train.evaluate import EvalSource, run_network
 from calibrant.train.model import build_model
-from calibrant.train.views import view_maker
+from calibrant.train.views import ViewMaker
 
 PRE = Preprocessing((16, 16), 20)
 
@@ -18,7 +22,7 @@ PRE = Preprocessing((16, 16), 20)
 def test_ten_crops_are_centre_and_corners_and_their_mirror_images() -> None:
     ramp = np.add.outer(np.arange(40) * 3, np.arange(40) * 3).astype(np.uint8)[..., None].repeat(3, 2)
     ramp[:, :, 1] = np.arange(40) * 6  # column
-    views = view_maker(PRE, "ten-crop")(Image.fromarray(ramp)).reshape(10, 16, 16, 3)
+    views = ViewMaker(PRE, "ten-crop")(Image.fromarray(ramp)).reshape(10, 16, 16, 3)
     np.testing.assert_array_equal(views[0], PRE.pixels(Image.fromarray(ramp)))
     np.testing.assert_array_equal(views[5:], views[:5, :, ::-1])
     means = views[1:5].astype(float).mean(axis=(1, 2))
@@ -43,3 +47,18 @@ def test_logits_of_views_are_averaged(image_folder: Path) -> None:
     source = EvalSource(images, PRE, cache=False, workers=0, skip_bad=False, what="val", views="flip")
     found = run_network(network, source, batch_size=4, device=torch.device("cpu"))
     np.testing.assert_allclose(found.logits, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_loader_workers_get_can_be_sent_to_a_new_process(image_folder: Path) -> None:
+    """Where processes are spawned and not forked (macOS, Windows) data sets travel by pickle."""
+    import pickle
+
+    images = read_folder(image_folder).train
+    evaluation = EvalSource(images, PRE, cache=False, workers=2, skip_bad=False, what="val", views="ten-crop")
+    augmentation = Augmentation(AugmentConfig(policy="trivial", jitter=0.1), PRE)
+    training = TrainDataset(images, FileStore(images, whole), augmentation, seed=1)
+    places = [(3, 0, 0), (5, 0, 1)]
+    copy = pickle.loads(pickle.dumps(training))
+    assert torch.equal(copy.__getitems__(places).pixels, training.__getitems__(places).pixels)
+    store = pickle.loads(pickle.dumps(evaluation.store))
+    np.testing.assert_array_equal(store[2], evaluation.store[2])

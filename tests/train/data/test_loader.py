@@ -135,6 +135,8 @@ def test_policies_are_a_function_of_the_position(policy: str) -> None:
     assert (together != array).any(axis=(1, 2, 3)).sum() >= 4
     other_epoch = augmentation.batch(ArrayStore(array), np.arange(6), 1, 1, np.arange(6))
     assert (together != other_epoch).any()
+    one_image = augmentation.batch(ArrayStore(array[:1].repeat(6, 0)), np.arange(6), 1, 0, np.arange(6))
+    assert len(np.unique(one_image.reshape(6, -1), axis=0)) >= 4  # positions differ though the image does not
 
 
 def test_erasing_puts_one_box_of_the_mean_colour() -> None:
