@@ -22,6 +22,7 @@ from calibrant.serve.labels import read_labels
 from calibrant.serve.limits import Limits
 from calibrant.serve.metrics import Exposition
 from calibrant.serve.models import Model, Repository
+from calibrant.serve.monitor import Monitor, label_all
 from calibrant.serve.refusal import Refusal
 from calibrant.serve.reload import Lifecycle
 from calibrant.serve.scrape import expose
@@ -54,6 +55,7 @@ class Application:
         self.lifecycle = lifecycle
         self.inference = Inference(repository, limits, decoders=self.options.decoders)
         self.front: Front | None = None
+        self.monitors: Callable[[], list[Monitor]] = list  # all that the server has, of retired files too
         self.ready = True
         self.loop: asyncio.AbstractEventLoop | None = None
         self.started = time.time()
@@ -256,25 +258,36 @@ class Application:
 
     def _feedback(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
         model = self._model(names)
-        monitor = model.require_monitor()
+        own = model.require_monitor()
         ids, labels = read_labels(request.body, model.class_names or ())
+        # Without a version: whichever file answered, a canary or the one before a reload.
+        monitors = [own] if "version" in names else [m for m in self.monitors() if m.model.classes == own.model.classes
+                                                     and m.model.name == model.name]  # fmt: skip
 
         async def work() -> Response:
-            reply = await asyncio.to_thread(monitor.label, ids, labels)
-            if reply.unknown and not (reply.accepted or reply.repeated or reply.changed):
+            reply = await asyncio.to_thread(label_all, monitors, ids, labels)
+            if reply.unknown and len(reply.unknown) == len(reply.states):
                 raise Refusal(404, f'no prediction of {model.name} has the id "{reply.unknown[0][:80]}"')
-            return Response.json({
-                "accepted": reply.accepted, "repeated": reply.repeated, "changed": reply.changed,
-                "unknown": reply.unknown,
-            })  # fmt: skip
+            counts = {state: reply.count(state) for state in ("accepted", "repeated", "changed")}
+            return Response.json({**counts, "unknown": reply.unknown})
 
         self._later(work(), respond)
 
     def _monitor(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
-        monitor = self._model(names).require_monitor()
+        model = self._model(names)
+        monitor = model.require_monitor()
+        others = [] if "version" in names else [
+            m.monitor for m in self.repository.models[model.name].values() if m.monitor is not None
+        ]  # fmt: skip
+
+        def report() -> dict[str, Any]:
+            body = monitor.report()
+            if len(others) > 1:  # canaries and shadows side by side, for the figures that decide
+                body["versions"] = {m.model.version: m.summary() for m in others}
+            return body
 
         async def work() -> Response:
-            return Response.json(await asyncio.to_thread(monitor.report))
+            return Response.json(await asyncio.to_thread(report))
 
         self._later(work(), respond)
 

@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.5
 CONFIDENCE_BINS = 20
+RECENT_BYTES = 16 << 20  # of rows kept for labels that come soon; older ones are looked up in the log
+KEPT_FILES = 3  # of a model version, whose predictions may still get labels
 
 
 @dataclass(frozen=True)
@@ -47,20 +49,30 @@ class MonitorConfig:
 
 @dataclass
 class _Row:
-    """A served row that may still get its label."""
+    """A served row that may still get its label; without figures if another file of the model served it."""
 
-    log_p: NDArray[np.float32]
-    label: int = -1
+    log_p: NDArray[np.float32] | None
+
+
+_RANK = ("unknown", "repeated", "changed", "accepted")
 
 
 @dataclass
 class Reply:
-    """What became of labels."""
+    """What became of labels, by id: accepted, changed, repeated or unknown."""
 
-    accepted: int = 0
-    changed: int = 0
-    repeated: int = 0
-    unknown: list[str] = field(default_factory=list)
+    states: dict[str, str] = field(default_factory=dict)
+
+    def note(self, id_: str, state: str) -> None:
+        """The best of what was said about an id."""
+        self.states[id_] = max(self.states.get(id_, "unknown"), state, key=_RANK.index)
+
+    @property
+    def unknown(self) -> list[str]:
+        return [id_ for id_, state in self.states.items() if state == "unknown"]
+
+    def count(self, state: str) -> int:
+        return sum(s == state for s in self.states.values())
 
 
 class Index:
@@ -127,6 +139,7 @@ class Monitor:
         self._restored = threading.Event()
         self._restored.set()
         self._known_labels: dict[str, int] = {}
+        self._most_recent = max(100, min(20_000, RECENT_BYTES // (4 * len(model.classes))))
         self.rows = self.labels = 0
         classes = len(model.classes)
         self.calibration = CalibrationAlarm(config.alpha, config.horizon)
@@ -172,7 +185,7 @@ class Monitor:
         for id_, row in zip(ids, log_p.astype(np.float32), strict=True):
             if id_ not in self._recent:
                 self._recent[id_] = _Row(row)
-        while len(self._recent) > max(20_000, self.config.window):
+        while len(self._recent) > self._most_recent:
             self._recent.pop(next(iter(self._recent)))
         bins = np.clip((confidence * CONFIDENCE_BINS).astype(int), 0, CONFIDENCE_BINS - 1)
         if self.confidence_drift.add(bins):
@@ -194,14 +207,13 @@ class Monitor:
                 known = self._known_labels.get(id_)
                 row = self._row(id_) if known is None else None
                 if known == label:
-                    reply.repeated += 1
+                    reply.note(id_, "repeated")
                 elif known is None and row is None:
-                    reply.unknown.append(id_)
+                    reply.note(id_, "unknown")
                 else:
-                    reply.changed += known is not None
-                    reply.accepted += known is None
-                    if row is not None:
-                        self._take(row, label)
+                    reply.note(id_, "accepted" if known is None else "changed")
+                    if row is not None and row.log_p is not None:
+                        self._take(row.log_p, label)
                     self._known_labels[id_] = label
                     new_ids.append(id_)
                     new_labels.append(label)
@@ -219,15 +231,17 @@ class Monitor:
         record = _line_at(*at)
         if record is None or id_ not in record["ids"]:
             return None
+        if record["sha256"] != self.model.sha256:
+            return _Row(None)
         logits = feedback.decode_logits(record, len(self.model.classes))[record["ids"].index(id_)]
         return _Row(_log_softmax(logits[None])[0].astype(np.float32))
 
-    def _take(self, row: _Row, label: int) -> None:
-        log_p = row.log_p.astype(np.float64)
+    def _take(self, served: NDArray[np.float32], label: int) -> None:
+        log_p = served.astype(np.float64)
         confidence = float(np.exp(log_p.max()))
         covered = math.nan
         if self._quantile is not None:
-            outputs = {"logits": row.log_p[None]}
+            outputs = {"logits": log_p[None]}
             sets = conformal.prediction_sets(self.card, self._redo.conformal_probabilities(outputs), self._quantile)
             covered = float(sets[0, label])
         self._labelled.append((confidence, float(log_p.argmax() == label), float(-log_p[label]), covered))
@@ -253,12 +267,18 @@ class Monitor:
         threading.Thread(target=work, name="restore", daemon=True).start()
 
     def restore(self, folder: Path) -> None:
-        """Reads an earlier log of this file, so that its predictions can get labels and none counts twice."""
+        """Reads an earlier log of this model, so that its predictions can get labels and no label counts twice.
+
+        Labels of what an older file of the same name served go to the log, not into this file's figures.
+        """
+        files = {self.model.sha256}
         for path in feedback.segments(folder):
             if self.writer is not None and path == self.writer.path:
                 continue
             for offset, record in feedback.records(path):
-                if record["record"] == "predictions" and record["sha256"] == self.model.sha256:
+                if record["record"] == "model" and record["model"] == self.model.name:
+                    files.add(record["sha256"])
+                elif record["record"] == "predictions" and record["sha256"] in files:
                     with self._lock:
                         self.index.add(path, offset, record["ids"])
                 elif record["record"] == "labels" and record["model"] == self.model.name:
@@ -315,6 +335,16 @@ class Monitor:
                 body["labelled"]["nominal_coverage"] = self._quantile
         return body
 
+    def summary(self) -> dict[str, Any]:
+        """The figures by which versions are compared."""
+        body = self.report()
+        labelled = body.get("labelled") or {}
+        return {
+            "rows": self.rows, "labels": self.labels, "expected_accuracy": body.get("expected_accuracy"),
+            **{key: labelled.get(key) for key in ("accuracy", "ece", "nll", "coverage")},
+            "alarm": self.calibration.on,
+        }  # fmt: skip
+
     @staticmethod
     def _alarm(alarm: CalibrationAlarm | DriftAlarm) -> dict[str, Any]:
         evidence = alarm.log_evidence
@@ -322,6 +352,18 @@ class Monitor:
             "on": alarm.on, "rows": alarm.rows, "fired_at": alarm.fired_at,
             "log_evidence": evidence if math.isfinite(evidence) else None, "log_threshold": alarm.log_threshold,
         }  # fmt: skip
+
+
+def label_all(monitors: Sequence[Monitor], ids: Sequence[str], labels: Sequence[int]) -> Reply:
+    """Labels for a model that several files have served: versions, canaries, shadows, the file before a reload.
+
+    Each label goes to every file that has the id; it is unknown only if none has.
+    """
+    merged = Reply()
+    for monitor in monitors:
+        for id_, state in monitor.label(ids, labels).states.items():
+            merged.note(id_, state)
+    return merged
 
 
 class MonitorThread:
@@ -333,6 +375,18 @@ class MonitorThread:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="monitor", daemon=True)
         self._thread.start()
+
+    def add(self, monitor: Monitor) -> None:
+        """Takes over a monitor; of the files that served a version before, the last ones still take labels."""
+        same = [
+            m for m in self.monitors if (m.model.name, m.model.version) == (monitor.model.name, monitor.model.version)
+        ]
+        for old in same[: max(0, len(same) - KEPT_FILES + 1)]:
+            self.monitors.remove(old)
+        self.monitors.append(monitor)
+
+    def all(self) -> list[Monitor]:
+        return list(self.monitors)
 
     def close(self) -> None:
         self._stop.set()

@@ -58,6 +58,7 @@ class Server:
                     keep_days=watch.keep_days,
                 )  # fmt: skip
             self.monitors = MonitorThread(writer)
+            self.app.monitors = self.monitors.all
         for spec in config.models:
             model = self._load(spec.path, spec.name, spec.version)
             if model.version in self.repository.models.get(model.name, {}):
@@ -92,7 +93,7 @@ class Server:
             model.monitor = Monitor(identity, card, config.watch, self.monitors.writer)
             if config.feedback_log is not None:
                 model.monitor.restore_later(config.feedback_log)
-            self.monitors.monitors.append(model.monitor)
+            self.monitors.add(model.monitor)
         return model
 
     def listen(self) -> socket.socket:

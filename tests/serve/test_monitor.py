@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant import feedback
-from calibrant.serve.monitor import Index, Monitor, MonitorConfig, row_ids
+from calibrant.serve.monitor import Index, Monitor, MonitorConfig, MonitorThread, label_all, row_ids
 
 CLASSES = ("auk", "bittern", "crane", "dunlin")
 MODEL = feedback.Model("birds", "1", "sha", CLASSES)
@@ -46,9 +46,9 @@ def test_labels_are_taken_once_corrected_or_unknown(make: Callable[..., Monitor]
     monitor = make(tmp_path)
     monitor.record("r", np.zeros((2, 4), np.float32))
     first = monitor.label(["r/0", "r/1", "x"], [0, 1, 2])
-    assert (first.accepted, first.repeated, first.changed, first.unknown) == (2, 0, 0, ["x"])
+    assert first.states == {"r/0": "accepted", "r/1": "accepted", "x": "unknown"}
     again = monitor.label(["r/0", "r/1"], [0, 3])
-    assert (again.accepted, again.repeated, again.changed) == (0, 1, 1)
+    assert again.states == {"r/0": "repeated", "r/1": "changed"}
     assert monitor.labels == 2
     (served,) = feedback.read_feedback(tmp_path).served
     assert served.labels.tolist() == [0, 3]
@@ -61,7 +61,7 @@ def test_a_label_finds_a_row_that_memory_has_long_forgotten(make: Callable[..., 
     monitor.record("other", -logits)
     monitor.flush()
     monitor._recent.clear()
-    assert monitor.label(["old"], [1]).accepted == 1
+    assert monitor.label(["old"], [1]).count("accepted") == 1
     rolled = monitor._labelled[0]
     p = np.exp(3.0) / (np.exp(3.0) + 3)
     assert rolled[:3] == (pytest.approx(p), 1.0, pytest.approx(-np.log(p)))
@@ -75,7 +75,29 @@ def test_a_restart_remembers_predictions_and_labels(make: Callable[..., Monitor]
     after = make(tmp_path)
     after.restore(tmp_path)
     reply = after.label(["a", "b", "c"], [2, 0, 1])
-    assert (reply.accepted, reply.repeated, reply.unknown) == (1, 1, ["c"])
+    assert reply.states == {"a": "repeated", "b": "accepted", "c": "unknown"}
+
+
+def test_a_label_for_another_file_of_the_model_is_kept_but_not_counted(tiny: ModuleType, tmp_path: Path) -> None:
+    writer = feedback.FeedbackWriter(tmp_path)
+    writer.predictions(feedback.Model("birds", "1", "older file", CLASSES), ["a"], [0.0], np.zeros((1, 4), np.float32))
+    writer.close()
+    later = feedback.FeedbackWriter(tmp_path)
+    monitor = Monitor(MODEL, tiny.card(), MonitorConfig(), later)
+    monitor.restore(tmp_path)
+    assert monitor.label(["a"], [3]).states == {"a": "accepted"}
+    assert monitor.labels == 0
+    later.close()
+    assert feedback.read_feedback(tmp_path).served[0].labels.tolist() == [3]
+
+
+def test_a_label_goes_to_whichever_file_answered(make: Callable[..., Monitor]) -> None:
+    first, second = make(), make()
+    first.record("a", np.zeros((1, 4), np.float32))
+    second.record("b", np.zeros((1, 4), np.float32))
+    reply = label_all([first, second], ["a", "b", "c"], [0, 1, 2])
+    assert reply.states == {"a": "accepted", "b": "accepted", "c": "unknown"}
+    assert (first.labels, second.labels) == (1, 1)
 
 
 def test_an_over_confident_stream_raises_one_alarm_line(make: Callable[..., Monitor]) -> None:
@@ -136,8 +158,6 @@ def test_the_index_tells_ids_apart_from_look_alikes(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_written_does_not_stop_the_monitor(
     make: Callable[..., Monitor], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from calibrant.serve.monitor import MonitorThread
-
     monitor = make(tmp_path)
     thread = MonitorThread(None)
     thread.monitors.append(monitor)

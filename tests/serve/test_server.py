@@ -197,6 +197,13 @@ def test_canary_and_shadow_and_versions(tmp_path: Path, tiny: ModuleType) -> Non
         assert set(versions) == {"1", "2"}
         assert 10 < versions.count("2") < 50
         _until(lambda: client.get("/v2/models/birds/versions/3/monitor").json()["rows"] == 61)
+        replies = [client.post(INFER, json=_body(pixels)).json() for _ in range(20)]
+        labels = [{"id": reply["id"], "label": 0} for reply in replies]
+        taken = client.post("/v2/models/birds/feedback", json={"labels": labels}).json()
+        assert (taken["accepted"], taken["unknown"]) == (20, [])
+        versions = client.get("/v2/models/birds/monitor").json()["versions"]
+        assert versions["1"]["labels"] + versions["2"]["labels"] == 20
+        assert versions["3"]["labels"] == 20  # the shadow has seen them all
 
 
 def test_admin_is_off_unless_asked_for_and_never_writes_files(tmp_path: Path, tiny: ModuleType) -> None:
