@@ -80,34 +80,36 @@ class Index:
 
     def __init__(self) -> None:
         self._paths: list[Path] = []
-        self._blocks: list[tuple[NDArray[np.int64], int, int]] = []  # hashes of the ids, path, offset of the line
-        self._sorted: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._lines: list[tuple[int, int]] = []  # of each block: path, offset
+        self._fresh: list[tuple[int, NDArray[np.int64]]] = []  # blocks that are not sorted in yet, hashes of their ids
+        self._keys = np.zeros(0, np.int64)
+        self._blocks = np.zeros(0, np.int64)
 
     def add(self, path: Path, offset: int, ids: Sequence[str]) -> None:
         if not self._paths or self._paths[-1] != path:
             self._paths.append(path)
-        self._blocks.append((_hashes(ids), len(self._paths) - 1, offset))
-        self._sorted = None
+        self._fresh.append((len(self._lines), _hashes(ids)))
+        self._lines.append((len(self._paths) - 1, offset))
+        if len(self._fresh) >= 512:
+            self._sort_in()
 
     def find(self, id_: str) -> tuple[Path, int] | None:
         """The line that may hold the id; the caller looks for the id itself in it."""
-        if self._sorted is None:
-            self._merge()
-        if self._sorted is None:
-            return None
-        keys, blocks = self._sorted
-        at = int(np.searchsorted(keys, _hashes([id_])[0]))
-        if at == len(keys) or keys[at] != _hashes([id_])[0]:
-            return None
-        _, path, offset = self._blocks[int(blocks[at])]
+        key = _hashes([id_])[0]
+        at = int(np.searchsorted(self._keys, key))
+        if at < len(self._keys) and self._keys[at] == key:
+            return self._line(int(self._blocks[at]))
+        return next((self._line(block) for block, keys in self._fresh if (keys == key).any()), None)
+
+    def _line(self, block: int) -> tuple[Path, int]:
+        path, offset = self._lines[block]
         return self._paths[path], offset
 
-    def _merge(self) -> None:
-        if self._blocks:
-            keys = np.concatenate([b[0] for b in self._blocks])
-            numbers = np.repeat(np.arange(len(self._blocks)), [len(b[0]) for b in self._blocks])
-            order = np.argsort(keys, kind="stable")
-            self._sorted = keys[order], numbers[order]
+    def _sort_in(self) -> None:
+        keys = np.concatenate([self._keys, *(k for _, k in self._fresh)])
+        blocks = np.concatenate([self._blocks, *(np.full(len(k), b, np.int64) for b, k in self._fresh)])
+        order = np.argsort(keys, kind="stable")
+        self._keys, self._blocks, self._fresh = keys[order], blocks[order], []
 
 
 def _hashes(ids: Sequence[str]) -> NDArray[np.int64]:

@@ -153,6 +153,10 @@ def test_the_index_tells_ids_apart_from_look_alikes(tmp_path: Path) -> None:
         index.add(tmp_path / f"{n % 3}", 100 * n, [f"id-{n}-{k}" for k in range(20)])
     assert index.find("id-7-3") == (tmp_path / "1", 700)
     assert index.find("id-99-3") is None
+    for n in range(50, 600):  # enough for old blocks to be sorted in
+        index.add(tmp_path / "9", 100 * n, [f"id-{n}-{k}" for k in range(3)])
+    assert index.find("id-7-3") == (tmp_path / "1", 700)
+    assert index.find("id-599-2") == (tmp_path / "9", 59900)
 
 
 def test_a_log_that_cannot_be_written_does_not_stop_the_monitor(
