@@ -6,6 +6,7 @@ import copy
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,6 +14,7 @@ import onnxruntime
 import pytest
 import timm
 import torch
+from timm.models.vision_transformer import ResPostBlock
 from torch import Tensor, nn
 
 from calibrant.train.vit import METHODS, reduce_tokens
@@ -141,6 +143,31 @@ def test_twin_equals_the_network_for_every_kind_of_backbone(name: str, fused: bo
         scale = max(1.0, float(expected.abs().max()))
         torch.testing.assert_close(got, expected, rtol=0, atol=2e-5 * scale)
         torch.testing.assert_close(split, got, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"qk_norm": True},
+        {"scale_attn_norm": True, "scale_mlp_norm": True},
+        {"block_fn": ResPostBlock, "init_values": 0.5},
+        {"fc_norm": True, "qkv_bias": False, "proj_bias": False, "init_values": 0.1},
+    ],
+    ids=["qk-norm", "inner-norms", "post-norm", "no-biases"],
+)
+def test_twin_equals_the_network_with_every_option_of_a_block(
+    make_backbone: Callable[..., nn.Module], options: dict[str, Any]
+) -> None:
+    for method in ("evit", "ats"):
+        vit = make_backbone(img_size=56, depth=5, **options)
+        model = reduce_tokens(vit, method, keep_rate=0.5, locations=(1, 3), cache_tokens=1).eval()
+        randomise(model)
+        images = torch.randn(2, 3, 56, 56, generator=torch.Generator().manual_seed(4))
+        with torch.no_grad():
+            expected = model(images)
+            for attention in ("portable", "fused"):
+                got = for_export(model, attention=attention)(images)
+                torch.testing.assert_close(got, expected, rtol=0, atol=2e-5 * max(1.0, float(expected.abs().max())))
 
 
 def test_twin_of_a_network_for_any_size_takes_another_size(make_backbone: Callable[..., nn.Module]) -> None:
