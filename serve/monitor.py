@@ -7,12 +7,12 @@ what was written since the last sync, a second ago.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import math
 import threading
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -113,8 +113,9 @@ class Index:
 
 
 def _hashes(ids: Sequence[str]) -> NDArray[np.int64]:
-    """Of 60 bits and the same in every process, unlike Python's own hash."""
-    return np.array([(zlib.crc32(b) << 28) ^ zlib.adler32(b) for b in (i.encode() for i in ids)], np.int64)
+    """The same in every process, unlike Python's own hash."""
+    digests = b"".join(hashlib.blake2b(i.encode(), digest_size=8).digest() for i in ids)
+    return np.frombuffer(digests, "<i8")
 
 
 class Monitor:
