@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import calibrant
 from calibrant.atomic import write_json
 from calibrant.errors import ConfigError
 
@@ -84,11 +85,11 @@ def start(
         if sum(s.running for s in states(root)) >= MOST_RUNNING:
             raise ConfigError(f"{MOST_RUNNING} jobs are running already", fix="wait for one, or cancel it")
         id_ = f"{time.time_ns():x}"
-        command = (sys.executable, "-m", "calibrant", *arguments)
+        command = command_line(arguments)
         with open(folder / f"{id_}.log", "wb") as log, open(folder / f"{id_}.out", "wb") as out:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=log, start_new_session=True,
-                cwd=root, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                cwd=root, env=environment(),
             )  # fmt: skip
         file = folder / f"{id_}.json"
         _handles[file] = process
@@ -105,6 +106,20 @@ def start(
         )
         write_json(file, {k: v for k, v in asdict(job).items() if k != "folder"})
         return job
+
+
+def command_line(arguments: Sequence[str]) -> tuple[str, ...]:
+    """`calibrant ARGUMENTS` in this interpreter. -P: a numpy.py in the folder of the runs must not be imported."""
+    return (sys.executable, "-P", "-m", "calibrant", *arguments)
+
+
+def environment() -> dict[str, str]:
+    """Ours; in a checkout that is not installed, with the place where this package was found."""
+    found = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    home = Path(calibrant.__file__).resolve().parent.parent
+    if (home / "pyproject.toml").is_file():
+        found["PYTHONPATH"] = os.pathsep.join([str(home), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return found
 
 
 def states(root: Path) -> list[State]:

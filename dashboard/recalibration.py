@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from calibrant.calibration import Calibrator, Evaluation, evaluate, fit
 from calibrant.calibration.accumulate import statistics_of, statistics_of_probabilities
 from calibrant.dashboard.artifacts import Model
+from calibrant.dashboard.jobs import command_line, environment
 from calibrant.errors import CalibrantError, DataError, ModelError
 from calibrant.feedback import Served
 from calibrant.serve.knobs import Redo
@@ -93,10 +93,17 @@ def write(model: Model, trial: Trial) -> Written:
     if calibrator.exists() or out.exists():
         raise DataError("was written a moment ago", where=out.name)
     trial.calibrator.save(calibrator)
-    command = [sys.executable, "-m", "calibrant", "recalibrate", str(model.path), str(calibrator), "--out", str(out)]
+    command = command_line(["recalibrate", str(model.path), str(calibrator), "--out", str(out)])
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=environment(),
+            cwd=model.path.parent,
         )
     except subprocess.TimeoutExpired:
         calibrator.unlink(missing_ok=True)

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from calibrant.calibration.bins import equal_width_index
 from calibrant.calibration.softmax import softmax
-from calibrant.dashboard.numbers import Scored
+from calibrant.dashboard.measures import Scored
 from calibrant.errors import DataError
 from calibrant.predictions import PredictionsFile
 
-_BATCH_NUMBERS = 1 << 19
+_BATCH_NUMBERS = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -46,22 +46,24 @@ def rows_of(scored: Scored) -> Rows:
     """Confidence, prediction and label of each row: 24 bytes a row."""
     file = PredictionsFile.open(scored.path.path)
     calibrator = None if scored.calibrator is None else scored.calibrator.calibrator
-    parts: list[tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int32], NDArray[np.int32]]] = []
-    start = 0
+    position, confidence = np.empty(file.rows, np.int64), np.empty(file.rows, np.float64)
+    predicted, label = np.empty(file.rows, np.int32), np.empty(file.rows, np.int32)
+    start = kept = 0
     for batch in file.batches(max(1024, _BATCH_NUMBERS // len(file.source.class_names))):
         known = np.flatnonzero(batch.labels >= 0)
         if len(known):
             logits = batch.logits[known]
             probs = softmax(logits.astype(np.float64)) if calibrator is None else calibrator.probabilities(logits)
-            predicted = probs.argmax(axis=1)
-            parts.append((
-                start + known, probs[np.arange(len(known)), predicted], predicted.astype(np.int32),
-                batch.labels[known].astype(np.int32),
-            ))  # fmt: skip
+            here = slice(kept, kept + len(known))
+            predicted[here] = probs.argmax(axis=1)
+            confidence[here] = probs[np.arange(len(known)), predicted[here]]
+            position[here], label[here] = start + known, batch.labels[known]
+            kept += len(known)
         start += len(batch)
-    if not parts:
+    if not kept:
         raise DataError("no row has a label", where=scored.path.path.name)
-    return Rows(*(np.concatenate(column) for column in zip(*parts, strict=True)))  # type: ignore[arg-type]
+    _release()
+    return Rows(position[:kept], confidence[:kept], predicted[:kept], label[:kept])
 
 
 def in_bin(rows: Rows, bins: int, number: int, predicted: tuple[int, ...] | None) -> NDArray[np.int64]:
@@ -94,19 +96,29 @@ def read(scored: Scored, rows: Rows, index: NDArray[np.int64]) -> list[Row]:
 
 
 def _ids(scored: Scored, positions: NDArray[np.int64]) -> list[str]:
+    """Ids of some rows, from the row groups that hold them."""
     import pyarrow.parquet as pq
 
     found: dict[int, str] = {}
     start = 0
     for shard in PredictionsFile.open(scored.path.path).shards:
         with pq.ParquetFile(shard) as file:
-            size = file.metadata.num_rows
-            here = positions[(positions >= start) & (positions < start + size)]
-            if len(here):
-                if "id" in file.schema_arrow.names:
-                    column = file.read(columns=["id"]).column(0).take(here - start).to_pylist()
-                else:
-                    column = [str(p) for p in here]
-                found |= dict(zip(here.tolist(), map(str, column), strict=True))
-            start += size
+            named = "id" in file.schema_arrow.names
+            for group in range(file.num_row_groups):
+                size = file.metadata.row_group(group).num_rows
+                here = positions[(positions >= start) & (positions < start + size)]
+                if len(here):
+                    ids = here.tolist()
+                    if named:
+                        ids = file.read_row_group(group, columns=["id"]).column(0).take(here - start).to_pylist()
+                    found |= dict(zip(here.tolist(), map(str, ids), strict=True))
+                start += size
+    _release()
     return [found[p] for p in positions.tolist()]
+
+
+def _release() -> None:
+    """Arrow keeps what it read with for the next time; a dashboard is idle most of the time."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import pandas as pd
 import streamlit as st
 
 from calibrant.calibration import Measured
-from calibrant.dashboard import charts, controls, downloads, jobs, numbers, settings, show
+from calibrant.dashboard import charts, controls, downloads, jobs, measures, settings, show
 from calibrant.dashboard.artifacts import Model, Run, Shelf, Trouble, read_log
-from calibrant.dashboard.numbers import Scored, Summary
+from calibrant.dashboard.measures import Scored, Summary
 from calibrant.dashboard.plain import plain, short
 from calibrant.dashboard.views.reliability import table_of
 from calibrant.errors import CalibrantError
@@ -136,7 +137,7 @@ def _rows(shelf: Shelf, troubles: list[Trouble]) -> list[RowOf]:
         if best is not None:
             near = shelf.calibrators_for(run, best)
             try:
-                summary = numbers.summary(Scored.of(best), Scored.of(best, near[0]) if near else None)
+                summary = measures.summary(Scored.of(best), Scored.of(best, near[0]) if near else None)
             except CalibrantError as error:
                 troubles.append(Trouble(f"{run.name}, {best.name}", error.what, error.fix or ""))
         if summary is not None:
@@ -269,10 +270,10 @@ def _compare(shelf: Shelf, summaries: dict[str, Summary]) -> None:
         run = shelf.run(name)
         best = None if run is None else run.best()
         if best is not None:
-            bins = table_of(numbers.diagram(Scored.of(best), numbers.DEFAULT_BINS))
+            bins = table_of(measures.diagram(Scored.of(best), measures.DEFAULT_BINS))
             with columns[i % len(columns)]:
-                show.drawing(
-                    charts.reliability(bins, colours=show.colours(), title=name, height=240),
+                show.chart(
+                    f"reliability-{name}", bins, partial(charts.reliability, bins, title=short(name, 48), height=240),
                     alt=f"Reliability diagram of {name}", key=f"compare-{name}",
                 )  # fmt: skip
 
@@ -283,7 +284,7 @@ def _paired(shelf: Shelf, chosen: list[str]) -> None:
     one, two = (None if r is None else r.best() for r in (first, second))
     if one is None or two is None:
         return
-    found = numbers.differences(Scored.of(one), Scored.of(two))
+    found = measures.differences(Scored.of(one), Scored.of(two))
     if found is None:
         st.markdown("They were not measured on the same rows, so there is no paired comparison.")
         return

@@ -11,10 +11,10 @@ import streamlit as st
 
 from calibrant.calibration.intervals import Measured
 from calibrant.calibration.reliability import ReliabilityDiagram
-from calibrant.dashboard import charts, controls, downloads, numbers, show
+from calibrant.dashboard import charts, controls, downloads, measures, show
 from calibrant.dashboard.artifacts import CalibratorRef, PredictionsRef, Run, Shelf
 from calibrant.dashboard.groups import Selection, selections
-from calibrant.dashboard.numbers import Scored
+from calibrant.dashboard.measures import Scored
 from calibrant.dashboard.views import samples
 
 NO_CALIBRATOR = "none"
@@ -81,10 +81,10 @@ def _controls(shelf: Shelf, runs: list[Run]) -> Choice:
     fourth, kind, fifth, sixth = st.columns([4, 3, 4, 4], vertical_alignment="bottom")
     with fourth:
         bins = controls.slide(
-            "Bins", 1, 100, key="bins", default=numbers.DEFAULT_BINS,
+            "Bins", 1, 100, key="bins", default=measures.DEFAULT_BINS,
             help="Confidence is cut into so many parts of equal width. 15 is what papers report.",
         )  # fmt: skip
-    can_mass = numbers.has_rows(Scored.of(predictions))
+    can_mass = measures.has_rows(Scored.of(predictions))
     with kind:
         options = ["width", "mass"] if can_mass else ["width"]
         of = controls.choose_one_of_few(
@@ -122,8 +122,8 @@ def _sides(choice: Choice) -> list[Side]:
     def side(key: str, title: str, calibrator: CalibratorRef | None) -> Side:
         scored = Scored.of(choice.predictions, calibrator)
         if choice.mass:
-            return Side(key, title, scored, numbers.mass_diagram(scored, choice.bins, uniform=choice.uniform))
-        diagram = numbers.diagram(scored, choice.bins, uniform=choice.uniform, predicted=choice.selection.classes)
+            return Side(key, title, scored, measures.mass_diagram(scored, choice.bins, uniform=choice.uniform))
+        diagram = measures.diagram(scored, choice.bins, uniform=choice.uniform, predicted=choice.selection.classes)
         return Side(key, title, scored, diagram)
 
     before = side("before", "Before: as the network says", None)
@@ -139,27 +139,27 @@ def _numbers(choice: Choice, sides: list[Side]) -> None:
     if choice.selection.classes is not None:
         _selection_numbers(choice, sides)
         return
-    evaluations = [numbers.scores(side.scored, uniform=choice.uniform) for side in sides]
-    before, last = evaluations[0], evaluations[-1]
-    measure = numbers.mass_error if choice.mass else numbers.calibration_error
+    found = measures.summary(
+        sides[0].scored, sides[1].scored if len(sides) > 1 else None, bins=choice.bins, uniform=choice.uniform
+    )
+    measure = measures.mass_error if choice.mass else measures.calibration_error
     errors = [measure(side.scored, choice.bins, uniform=choice.uniform) for side in sides]
     name = "Adaptive ECE" if choice.mass else "ECE"
     columns = st.columns(4)
     with columns[0]:
-        accuracy = before.metrics["accuracy"]
-        st.metric("Accuracy", show.percent(accuracy.value), help="Share of rows whose first guess is right.")
-        weighted = f", worth {show.count(round(before.effective_rows))} after weighting" if choice.uniform else ""
-        st.markdown(f"{_interval(accuracy)}; {show.count(before.rows)} rows{weighted}")
+        st.metric("Accuracy", show.percent(found.accuracy.value), help="Share of rows whose first guess is right.")
+        weighted = f", worth {show.count(round(found.effective_rows))} after weighting" if choice.uniform else ""
+        st.markdown(f"{_interval(found.accuracy)}; {show.count(found.rows)} rows{weighted}")
     for column, side, error in zip(columns[1:], sides, errors, strict=False):
         with column:
             _error_metric(f"{name} {side.key}" if len(sides) > 1 else name, error)
     with columns[3 if len(sides) > 1 else 2]:
-        nll = [e.metrics["nll"] for e in evaluations]
+        both = [found.nll] if found.nll_after is None else [found.nll, found.nll_after]
         st.metric(
-            "NLL before → after" if len(sides) > 1 else "NLL", " → ".join(f"{m.value:.4f}" for m in nll),
-            help="Negative log-likelihood, natural logarithm; lower is better.",
+            "NLL before → after" if len(sides) > 1 else "NLL", " → ".join(f"{value:.4f}" for value in both),
+            help="Negative log-likelihood, natural logarithm; lower is better. Its interval stands under All numbers.",
         )  # fmt: skip
-        st.markdown(_number_interval(last.metrics["nll"]))
+        st.markdown("Negative log-likelihood; lower is better")
 
 
 def _error_metric(label: str, error: Measured) -> None:
@@ -177,15 +177,11 @@ def _interval(m: Measured) -> str:
     return "" if m.low is None else f"(95 %) {100 * m.low:.2f} – {show.percent(m.high)}"
 
 
-def _number_interval(m: Measured) -> str:
-    return "" if m.low is None or m.high is None else f"(95 %) {m.low:.4f} – {m.high:.4f}"
-
-
 def _selection_numbers(choice: Choice, sides: list[Side]) -> None:
     """Of the rows that were predicted as a class or group."""
     columns = st.columns(4)
     for column, side in zip(columns[::2], sides, strict=False):
-        shown = numbers.selection(side.scored, choice.bins, choice.selection.classes or ())
+        shown = measures.selection(side.scored, choice.bins, choice.selection.classes or ())
         with column:
             st.metric(
                 f"Right when predicted, {side.key}" if len(sides) > 1 else "Right when predicted",
@@ -251,7 +247,7 @@ def _draw(choice: Choice, side: Side, table: pd.DataFrame, top: float) -> None:
         table,
         partial(charts.reliability_with_histogram, table, spread, title=side.title, top=top, edges=not choice.mass),
     )
-    halves = numbers.over_under(side.scored, choice.bins, uniform=choice.uniform)
+    halves = measures.over_under(side.scored, choice.bins, uniform=choice.uniform)
     if choice.selection.classes is None:
         st.markdown(
             f"Over-confident part of ECE {show.percent(halves.over)}, under-confident {show.percent(halves.under)}."
@@ -262,7 +258,7 @@ def _draw(choice: Choice, side: Side, table: pd.DataFrame, top: float) -> None:
 
 def _spread(choice: Choice, side: Side) -> pd.DataFrame:
     """Bins of equal width, for the histogram: those of equal mass are all equally high."""
-    return table_of(numbers.diagram(side.scored, choice.bins, uniform=choice.uniform))
+    return table_of(measures.diagram(side.scored, choice.bins, uniform=choice.uniform))
 
 
 def _explain() -> None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import streamlit as st
 
-from calibrant.calibration.report.tables import COLUMNS, interval, number
-from calibrant.dashboard import controls, downloads, numbers, pictures, rows, settings, show
+from calibrant.dashboard import controls, downloads, measures, pictures, rows, settings, show
 from calibrant.dashboard.artifacts import PredictionsRef, Run, Shelf
 from calibrant.dashboard.plain import plain, short
 from calibrant.errors import CalibrantError
@@ -83,6 +82,7 @@ def _cards(shown: list[rows.Row], predictions: PredictionsRef, where: tuple[Path
             table, hide_index=True, width="stretch", key="row-table",
             column_config={"confidence (%)": st.column_config.NumberColumn(format="%.2f")},
         )  # fmt: skip
+        downloads.offer("rows", table)
         st.markdown(
             "The pictures are not below this folder. To see them, start with: "
             "`calibrant dashboard RUNS --images FOLDER`, the folder that the ids are relative to."
@@ -110,7 +110,7 @@ def _picture(path: Path | None) -> None:
 
 
 def _classes(side: Side, bins: int) -> None:
-    evaluation = numbers.scores(side.scored, bins=bins)
+    evaluation = measures.scores(side.scored, bins=bins)
     if not evaluation.per_class:
         st.markdown("There are too many classes for a table here; `calibrant evaluate --json` writes all of them.")
         return
@@ -145,7 +145,9 @@ def _classes(side: Side, bins: int) -> None:
 
 def _all_numbers(sides: list[Side], bins: int, uniform: bool) -> None:
     """What `calibrant evaluate` prints, before and after."""
-    found = [(side.key, numbers.scores(side.scored, uniform=uniform, bins=bins)) for side in sides]
+    from calibrant.calibration.report.tables import COLUMNS, interval, number  # brings matplotlib
+
+    found = [(side.key, measures.scores(side.scored, uniform=uniform, bins=bins)) for side in sides]
     table = pd.DataFrame([
         {"Number": c.name.strip(), "Better": c.better}
         | {

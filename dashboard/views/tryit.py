@@ -15,7 +15,7 @@ import streamlit as st
 
 from calibrant.dashboard import charts, controls, pictures, rows, settings, show
 from calibrant.dashboard.artifacts import Model, Run, Shelf, Stamp, stamp
-from calibrant.dashboard.numbers import Scored
+from calibrant.dashboard.measures import Scored
 from calibrant.dashboard.plain import plain, short
 from calibrant.dashboard.server import UPLOAD_MEGABYTES
 from calibrant.errors import CalibrantError, DataError

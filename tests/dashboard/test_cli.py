@@ -66,3 +66,11 @@ def test_every_option_is_one_that_streamlit_knows() -> None:
     flags = {name.replace("_", ".") for name in server.options("127.0.0.1", 1, ["localhost"])}
     assert flags - known == set()
     assert {"server.allowedHosts", "server.address", "browser.gatherUsageStats", "theme.font"} <= flags
+
+
+def test_no_file_of_the_dashboard_is_named_like_a_module_of_python() -> None:
+    """Streamlit puts the folder of the script first on the import path: a numbers.py there breaks numpy."""
+    import sys
+
+    names = {p.stem for p in Path(server.__file__).parent.glob("*.py")}
+    assert names & set(sys.stdlib_module_names) == set()

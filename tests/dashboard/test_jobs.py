@@ -134,3 +134,11 @@ def test_a_damaged_record_is_left_out(tmp_path: Path) -> None:
     (tmp_path / jobs.FOLDER).mkdir()
     (tmp_path / jobs.FOLDER / "x.json").write_text('{"id": 1')
     assert jobs.states(tmp_path) == []
+
+
+def test_a_module_in_the_folder_of_the_runs_is_not_imported(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("open('imported', 'w')")
+    jobs.start(tmp_path, "help", ["--version"], done_when=tmp_path / "never")
+    until(lambda: not jobs.states(tmp_path)[0].running)
+    assert "calibrant" in jobs.states(tmp_path)[0].last_line
+    assert not (tmp_path / "imported").exists()

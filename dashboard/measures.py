@@ -169,6 +169,7 @@ class Summary:
     """A line of the overview. `..._after`: through the run's calibrator, None where it has none."""
 
     rows: int
+    effective_rows: float
     accuracy: Measured
     balanced_accuracy: float
     nll: float
@@ -179,19 +180,20 @@ class Summary:
 
 
 @lru_cache(1024)
-def summary(before: Scored, after: Scored | None) -> Summary:
-    """What `evaluate` says, without the parts that the overview does not show and fifty runs would wait for."""
-    found = statistics(before)
+def summary(before: Scored, after: Scored | None, *, bins: int = DEFAULT_BINS, uniform: bool = False) -> Summary:
+    """What `evaluate` says, without the parts that take long and are shown only on demand."""
+    found = statistics(before, uniform=uniform)
     present = found.by_true.rows > 0
     accuracy = found.mean_by_class(found.right_rows)
     recall = found.right_rows[present] / found.by_true.rows[present]
     ref = None if after is None else after.calibrator
     temperature = None if ref is None else ref.calibrator.parameters.get("temperature")
     return Summary(
-        found.rows, Measured(accuracy, *share_interval(accuracy, found.effective_rows)), float(recall.mean()),
-        _nll(found), calibration_error(before, DEFAULT_BINS),
-        None if after is None else _nll(statistics(after)),
-        None if after is None else calibration_error(after, DEFAULT_BINS),
+        found.rows, found.effective_rows,
+        Measured(accuracy, *share_interval(accuracy, found.effective_rows)), float(recall.mean()),
+        _nll(found), calibration_error(before, bins, uniform=uniform),
+        None if after is None else _nll(statistics(after, uniform=uniform)),
+        None if after is None else calibration_error(after, bins, uniform=uniform),
         float(temperature) if isinstance(temperature, int | float) else None,
     )  # fmt: skip
 

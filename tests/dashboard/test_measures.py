@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from calibrant.calibration import evaluate, metrics
-from calibrant.dashboard import numbers, rows
+from calibrant.dashboard import measures, rows
 from calibrant.dashboard.artifacts import Run, scan
-from calibrant.dashboard.numbers import Scored
+from calibrant.dashboard.measures import Scored
 from calibrant.predictions import read_predictions
 
 from .conftest import write_run
@@ -44,14 +44,14 @@ def test_every_number_of_bins_equals_the_direct_computation(run, probabilities, 
     confidence, right = probs.max(axis=1), probs.argmax(axis=1) == labels
     edges = np.arange(bins + 1) / bins
     index = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, bins - 1)
-    diagram = numbers.diagram(after, bins)
+    diagram = measures.diagram(after, bins)
     assert diagram.rows.tolist() == np.bincount(index, minlength=bins).tolist()
     gap = np.bincount(index, confidence - right, bins)
-    assert numbers.calibration_error(after, bins).value == pytest.approx(np.abs(gap).sum() / len(labels), abs=1e-9)
+    assert measures.calibration_error(after, bins).value == pytest.approx(np.abs(gap).sum() / len(labels), abs=1e-9)
 
 
 def test_the_number_of_bins_matters_here(run) -> None:  # type: ignore[no-untyped-def]
-    values = {round(numbers.calibration_error(run[2], bins).value, 6) for bins in (5, 10, 15, 30)}
+    values = {round(measures.calibration_error(run[2], bins).value, 6) for bins in (5, 10, 15, 30)}
     assert len(values) == 4
 
 
@@ -59,18 +59,18 @@ def test_the_number_of_bins_matters_here(run) -> None:  # type: ignore[no-untype
 def test_the_parts_equal_the_whole_evaluation(run, uniform: bool) -> None:  # type: ignore[no-untyped-def]
     for scored in run[1:]:
         prior = "uniform" if uniform else None
-        whole = evaluate(numbers.statistics(scored), bins=20, target_prior=prior)
-        assert numbers.calibration_error(scored, 20, uniform=uniform) == whole.metrics["ece"]
-        halves = numbers.over_under(scored, 20, uniform=uniform)
+        whole = evaluate(measures.statistics(scored), bins=20, target_prior=prior)
+        assert measures.calibration_error(scored, 20, uniform=uniform) == whole.metrics["ece"]
+        halves = measures.over_under(scored, 20, uniform=uniform)
         assert halves.over == whole.metrics["over_ece"].value
         assert halves.under == whole.metrics["under_ece"].value
-        assert numbers.diagram(scored, 20, uniform=uniform).accuracy[-1] == whole.reliability["accuracy"][-1]
+        assert measures.diagram(scored, 20, uniform=uniform).accuracy[-1] == whole.reliability["accuracy"][-1]
 
 
 def test_the_overview_equals_the_whole_evaluation(run) -> None:  # type: ignore[no-untyped-def]
     _, before, after = run
-    line = numbers.summary(before, after)
-    first, second = numbers.scores(before), numbers.scores(after)
+    line = measures.summary(before, after)
+    first, second = measures.scores(before), measures.scores(after)
     assert line.accuracy.value == first.metrics["accuracy"].value
     assert (line.accuracy.low, line.accuracy.high) == (first.metrics["accuracy"].low, first.metrics["accuracy"].high)
     assert line.balanced_accuracy == pytest.approx(first.metrics["balanced_accuracy"].value, rel=1e-12)
@@ -83,9 +83,9 @@ def test_the_overview_equals_the_whole_evaluation(run) -> None:  # type: ignore[
 
 def test_rows_predicted_as_a_class_equal_the_class_of_the_evaluation(run) -> None:  # type: ignore[no-untyped-def]
     after = run[2]
-    whole = evaluate(numbers.statistics(after), bins=15, groups={"two": [2, 5]})
+    whole = evaluate(measures.statistics(after), bins=15, groups={"two": [2, 5]})
     for predicted, expected in (((4,), whole.per_class[4]), ((2, 5), whole.groups[0])):
-        found = numbers.selection(after, 15, predicted)
+        found = measures.selection(after, 15, predicted)
         assert (found.rows, found.precision, found.ece) == (expected.predicted, expected.precision, expected.ece)
 
 
@@ -93,7 +93,7 @@ def test_uniform_weighting_is_a_weighted_metric(run, probabilities) -> None:  # 
     probs, labels = probabilities
     weights = (1 / np.bincount(labels))[labels]
     expected = metrics.ece(probs, labels, bins=12, weights=weights)
-    assert numbers.calibration_error(run[2], 12, uniform=True).value == pytest.approx(expected, abs=1e-9)
+    assert measures.calibration_error(run[2], 12, uniform=True).value == pytest.approx(expected, abs=1e-9)
 
 
 # ---- single rows ----
@@ -104,7 +104,7 @@ def test_the_rows_of_a_bin_are_as_many_as_the_diagram_says(run) -> None:  # type
     table = rows.rows_of(after)
     for bins in (7, 15):
         counts = [len(rows.in_bin(table, bins, number, None)) for number in range(1, bins + 1)]
-        assert counts == numbers.diagram(after, bins).rows.tolist()
+        assert counts == measures.diagram(after, bins).rows.tolist()
 
 
 def test_rows_of_a_bin_are_the_wrong_ones_first_by_falling_confidence(run) -> None:  # type: ignore[no-untyped-def]
@@ -143,9 +143,9 @@ def test_read_gives_the_id_label_and_prediction_of_each_row(run, probabilities) 
 @pytest.mark.parametrize("uniform", [False, True])
 def test_equal_mass_is_the_adaptive_ece_of_the_evaluation(run, uniform: bool) -> None:  # type: ignore[no-untyped-def]
     after = run[2]
-    whole = evaluate(numbers.statistics(after), bins=12, target_prior="uniform" if uniform else None)
-    assert numbers.mass_error(after, 12, uniform=uniform) == whole.metrics["adaptive_ece"]
-    diagram = numbers.mass_diagram(after, 12, uniform=uniform)
+    whole = evaluate(measures.statistics(after), bins=12, target_prior="uniform" if uniform else None)
+    assert measures.mass_error(after, 12, uniform=uniform) == whole.metrics["adaptive_ece"]
+    diagram = measures.mass_diagram(after, 12, uniform=uniform)
     assert diagram.rows.sum() == 4000
     if not uniform:
         assert set(diagram.rows.tolist()) == {333, 334}
@@ -153,10 +153,10 @@ def test_equal_mass_is_the_adaptive_ece_of_the_evaluation(run, uniform: bool) ->
 
 def test_two_runs_on_the_same_rows_are_compared_pair_by_pair(run) -> None:  # type: ignore[no-untyped-def]
     _, before, after = run
-    found = numbers.differences(before, after)
+    found = measures.differences(before, after)
     assert found is not None
     assert found["ece"].difference == pytest.approx(
-        numbers.calibration_error(after, 15).value - numbers.calibration_error(before, 15).value, abs=1e-9
+        measures.calibration_error(after, 15).value - measures.calibration_error(before, 15).value, abs=1e-9
     )
     assert found["accuracy"].difference == 0
     assert found["nll"].clear
@@ -166,4 +166,4 @@ def test_runs_on_other_rows_have_no_paired_comparison(run, tmp_path: Path) -> No
     write_run(tmp_path / "b", rows=4000, seed=9)
     other = scan(tmp_path).runs[0].find("test")
     assert other is not None
-    assert numbers.differences(run[1], Scored.of(other)) is None
+    assert measures.differences(run[1], Scored.of(other)) is None

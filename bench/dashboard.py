@@ -1,0 +1,142 @@
+"""How fast the Reliability page is on many predictions: first marks of a fresh server, a control, memory.
+
+    python bench/dashboard.py --rows 1000000 --json dashboard.json
+
+Needs playwright and a Chromium on the PATH. Times are wall-clock seconds as the reader of the page sees them, so other
+work on the machine makes them longer; the bars are those of the project's plan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrant.calibration import fit
+from calibrant.predictions import PredictionsWriter, Source
+from calibrant.progress import table
+
+CLASSES = 10
+BARS = {
+    "first marks, fresh server (s)": 3.0, "first marks, second visit (s)": 3.0, "bins to number, median (s)": 0.5,
+    "bins to number, worst (s)": 1.0, "server memory (MB)": 350.0, "server memory with rows (MB)": 350.0,
+}  # fmt: skip
+
+
+def write_predictions(folder: Path, rows: int) -> None:
+    """Over-confident logits, in parts, and a calibrator fitted on some of them."""
+    rng = np.random.default_rng(0)
+    source = Source(tuple(f"class {k}" for k in range(CLASSES)))
+    part = 100_000
+    with PredictionsWriter(folder / "predictions" / "test.parquet", source) as writer:
+        for start in range(0, rows, part):
+            n = min(part, rows - start)
+            true = rng.normal(size=(n, CLASSES)) * rng.choice([0.6, 2.2, 4.0], size=(n, 1))
+            labels = (true + rng.gumbel(size=true.shape)).argmax(axis=1)
+            logits = (2 * true).astype(np.float32)
+            writer.append([f"{i:08d}.png" for i in range(start, start + n)], labels, logits)
+    fit("temperature", logits, labels).save(folder / "calibrator.json")
+
+
+def start(runs: Path) -> tuple[subprocess.Popen[str], str, float]:
+    begun = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "calibrant", "dashboard", str(runs), "--port", "0", "--no-browser"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    for line in process.stdout:
+        found = re.search(r"http://\S+:\d+", line)
+        if found:
+            return process, found[0], time.monotonic() - begun
+    raise SystemExit("the dashboard did not start")
+
+
+def memory(process: subprocess.Popen[str]) -> float:
+    import psutil
+
+    return float(psutil.Process(process.pid).memory_info().rss) / 1e6
+
+
+def visit(browser: Any, url: str) -> tuple[Any, float]:
+    page = browser.new_context(viewport={"width": 1400, "height": 1000}).new_page()
+    begun = time.monotonic()
+    page.goto(f"{url}/reliability", wait_until="commit")
+    page.locator("svg path[aria-roledescription=point]").first.wait_for(timeout=60_000)
+    return page, time.monotonic() - begun
+
+
+def move_bins(page: Any, times: int) -> list[float]:
+    """Seconds from the key to another ECE on the page."""
+    idle = """() => document.querySelector('[data-testid=stApp]').dataset.testScriptState === 'notRunning'
+        && !document.querySelector('[data-stale=true]')"""
+    # Numbers of the page: those in large type, and what each mark carries; at two decimals two settings can look alike.
+    ece = """() => [...document.querySelectorAll('[data-testid=stMetricValue]')].map(e => e.innerText).join()
+        + [...document.querySelectorAll('svg path[aria-roledescription=point]')].map(e => e.ariaLabel).join()"""
+    slider = page.get_by_role("slider").first
+    slider.focus()
+    seconds = []
+    for _ in range(times):
+        page.wait_for_function(idle, timeout=30_000)
+        before = page.evaluate(ece)
+        begun = time.monotonic()
+        slider.press("ArrowRight")
+        page.wait_for_function(f"before => ({ece})() !== before", arg=before, timeout=30_000, polling=20)
+        seconds.append(time.monotonic() - begun)
+    return seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
+        write_predictions(Path(folder) / "run", asked.rows)
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        found: dict[str, float] = {}
+        # The first server makes the statistics; the second finds them, as every later visit does.
+        for name in ("first marks, statistics still to make (s)", "first marks, fresh server (s)"):
+            process, url, ready = start(Path(folder))
+            page, found[name] = visit(browser, url)
+            if name.endswith("make (s)"):
+                process.terminate()
+                process.wait()
+                page.close()
+        found["server ready (s)"] = ready
+        found["first marks, second visit (s)"] = visit(browser, url)[1]
+        seconds = move_bins(page, 20)
+        found["bins to number, median (s)"] = statistics.median(seconds)
+        found["bins to number, worst (s)"] = max(seconds)
+        found["server memory (MB)"] = memory(process)
+        mark = page.locator(".st-key-diagram-after svg path[aria-roledescription=point]").nth(5)
+        begun = time.monotonic()
+        mark.click(force=True)
+        page.get_by_text("rows, confidence after calibration").wait_for(timeout=60_000)
+        found["click a bin to its rows (s)"] = time.monotonic() - begun
+        found["server memory with rows (MB)"] = memory(process)
+        process.terminate()
+        browser.close()
+    lines = [(k, f"{v:.2f}", f"{BARS[k]:g}" if k in BARS else "", "") for k, v in found.items()]
+    lines = [(a, b, c, "" if not c else "ok" if float(b) <= float(c) else "missed") for a, b, c, _ in lines]
+    print(f"{asked.rows:,} predictions x {CLASSES} classes")
+    print(table(("", "measured", "bar", ""), lines))
+    if asked.json:
+        asked.json.write_text(json.dumps({"rows": asked.rows, "classes": CLASSES, **found}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
