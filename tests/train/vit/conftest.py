@@ -99,7 +99,8 @@ def backbone(flavour: str = "plain", **changes: Any) -> VisionTransformer:
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
+def _one_thread_and_one_seed() -> Iterator[None]:
+    torch.manual_seed(0)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
