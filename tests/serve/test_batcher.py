@@ -126,6 +126,34 @@ def test_a_request_above_the_cap_runs_in_slices_and_answers_whole(model_file: Pa
     batcher.close()
 
 
+def test_knob_tensors_of_one_row_or_of_each_stay_with_their_request(tmp_path: Path, tiny: ModuleType) -> None:
+    """A file with runtime knobs: requests that send them batch together, each with its own; the others apart."""
+    session = _held(tiny.write(tmp_path / "runtime.onnx", tiny.card(knobs="runtime"), runtime=True))
+    assert session.required == ("images",)
+    batcher, back = Batcher(session, cap=16), []
+    pixels = [tiny.pictures(n, n) for n in (1, 2, 3, 2)]
+    knobs: list[dict[str, Any]] = [
+        {}, {"temperature": np.array([[0.5]], np.float32)},
+        {"temperature": np.array([[1.0], [2.0], [4.0]], np.float32)}, {},
+    ]  # fmt: skip
+    jobs = [Job({"images": p, **k}, len(p), OUTPUTS, back.append) for p, k in zip(pixels, knobs, strict=True)]
+    for job in jobs[:1]:
+        batcher.put(job)
+    _wait(lambda: session.runs == [1])
+    for job in jobs[1:]:
+        batcher.put(job)
+    session.leave.set()
+    _wait(lambda: len(back) == 4)
+    assert session.runs == [1, 5, 2]
+    wanted = [tiny.expected(pixels[0]), tiny.expected(pixels[1], 0.5),
+              np.concatenate([tiny.expected(pixels[2][n : n + 1], t) for n, t in enumerate((1.0, 2.0, 4.0))]),
+              tiny.expected(pixels[3])]  # fmt: skip
+    for job, p in zip(jobs, wanted, strict=True):
+        assert job.result is not None
+        np.testing.assert_allclose(job.result["probabilities"], p, atol=1e-6)
+    batcher.close()
+
+
 def test_the_predicted_wait_grows_with_the_rows_ahead(model_file: Path, tiny: ModuleType) -> None:
     session = _held(model_file)
     batcher, back = Batcher(session, cap=1), []

@@ -69,9 +69,13 @@ def write(
     batch: int | str = "N",
     float_input: bool = False,
     gather_last: bool = False,
+    runtime: bool = False,
     producer: str = "calibrant",
 ) -> Path:
-    """`gather_last` adds a Gather by the first pixel's red value, which fails on 255: a poisonous row."""
+    """`gather_last` adds a Gather by the first pixel's red value, which fails on 255: a poisonous row.
+
+    `runtime` adds the knobs as inputs with defaults (overridable initializers), as the exporter does.
+    """
     block = block or card()
     w, b = weights(len(block.classes))
     prior = block.prior
@@ -80,10 +84,11 @@ def write(
         target = np.full(len(block.classes), 1 / len(block.classes)) if prior.target is None else np.array(prior.target)
         shift = prior.applied * np.log(np.array(prior.train) / target)
     t = TEMPERATURE if block.calibrator else 1.0
+    folded_t, folded_shift = (1.0, 0 * shift) if runtime else (t, shift)
     mean, std = np.array(PREPROCESSING.mean), np.array(PREPROCESSING.std)
     constants = {
         "scale": (1 / (255 * std)).reshape(1, 3, 1, 1), "offset": (-mean / std).reshape(1, 3, 1, 1),
-        "W": w / t, "b": b / t - shift,
+        "W": w / folded_t, "b": b / folded_t - folded_shift,
     }  # fmt: skip
     initializers = [numpy_helper.from_array(v.astype(np.float32), k) for k, v in constants.items()]
     nodes = []
@@ -104,7 +109,7 @@ def write(
         helper.make_node("GlobalAveragePool", [last], ["pooled"]),
         helper.make_node("Flatten", ["pooled"], ["flat"]),
         helper.make_node("Gemm", ["flat", "W", "b"], ["gemm"], transB=1),
-        *_poison(initializers, gather_last),
+        *(_knobs(initializers, t, shift) if runtime else _poison(initializers, gather_last)),
         helper.make_node("Softmax", ["logits"], ["probabilities"], axis=-1),
     ]
     if float_input:
@@ -113,7 +118,8 @@ def write(
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, len(block.classes)])
         for name in ("probabilities", "logits")
     ]
-    graph = helper.make_graph(nodes, "tiny", [image], outputs, initializers)
+    inputs = [image, *(_knob_inputs(len(block.classes)) if runtime else [])]
+    graph = helper.make_graph(nodes, "tiny", inputs, outputs, initializers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], producer_name=producer)
     model.ir_version = 8
     if with_card:
@@ -122,6 +128,22 @@ def write(
     onnx.checker.check_model(model)
     path.write_bytes(model.SerializeToString())
     return path
+
+
+def _knobs(initializers: list[Any], t: float, shift: NDArray[np.float64]) -> list[Any]:
+    """logits = gemm / temperature - adjust_strength * log_prior_ratio"""
+    defaults = {"temperature": [[t]], "adjust_strength": [[1.0]], "log_prior_ratio": [shift]}
+    initializers += [numpy_helper.from_array(np.array(v, np.float32), k) for k, v in defaults.items()]
+    return [
+        helper.make_node("Div", ["gemm", "temperature"], ["calibrated"]),
+        helper.make_node("Mul", ["adjust_strength", "log_prior_ratio"], ["term"]),
+        helper.make_node("Sub", ["calibrated", "term"], ["logits"]),
+    ]
+
+
+def _knob_inputs(classes: int) -> list[Any]:
+    widths = {"temperature": 1, "adjust_strength": 1, "log_prior_ratio": classes}
+    return [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["K", w]) for n, w in widths.items()]
 
 
 def _poison(initializers: list[Any], on: bool) -> list[Any]:
