@@ -19,7 +19,7 @@ from calibrant.calibration.bins import equal_width_edges
 
 _BUCKETS = 1 << 14  # neighbours in order 100 are at least 1/9900 apart: never two edges in one bucket
 _SHIFT = 48  # of a float64's bits: exponent and 4 bits of fraction remain, sixteen steps to an octave
-_SMALLEST = 2.0**-27
+_SMALLEST = 2.0**-53  # of 1 - c: ranking at the top needs the order among rows that are nearly certain
 
 
 class Grid:

@@ -13,6 +13,12 @@ from calibrant.calibration import metrics
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import CalibrantError, DataError
 
+
+def arrays(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files}
+
+
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 EDGE_CASES = sorted((GOLDEN / "metrics").glob("*.npz"))
@@ -39,12 +45,12 @@ def reference(net: str) -> dict[str, Any]:
 
 def held_out(net: str) -> tuple[np.ndarray, np.ndarray]:
     if net == "resnet20":
-        data = np.load(GOLDEN / "calibration" / "resnet20_test.npz")
+        data = arrays(GOLDEN / "calibration" / "resnet20_test.npz")
         return data["logits"], data["labels"]
     path = SHARED / "data" / "logits" / f"cifar10jpeg75_{net}_test.npz"
     if not path.exists():
         pytest.skip("the second network's logits are in the shared folder only")
-    data, rows = np.load(path), np.load(path.parent / "split_seed42.npz")["test_idx"]
+    data, rows = arrays(path), arrays(path.parent / "split_seed42.npz")["test_idx"]
     return data["logits"][rows], data["labels"][rows]
 
 
@@ -90,7 +96,7 @@ def test_smooth_ece_counts_confidence_one_in_full() -> None:
 @pytest.mark.parametrize("path", EDGE_CASES, ids=lambda p: p.stem)
 @pytest.mark.parametrize("bins", [15, 10])
 def test_edge_cases_equal_the_published_evaluators(path: Path, bins: int) -> None:
-    data = np.load(path)
+    data = arrays(path)
     probs, labels = data["probs"], data["labels"]
     halves = metrics.over_under_ece(probs, labels, bins=bins)
     single = {
@@ -234,7 +240,7 @@ def test_ood_scores_equal_the_reference(score: str, temperature: float | None) -
         pytest.skip("the foreign logits are in the shared folder only")
     golden = reference("resnet20")
     t = temperature or golden["fit"]["temperature"]["temperature"]
-    known, foreign = held_out("resnet20")[0].astype(np.float64) / t, np.load(path)["logits"].astype(np.float64) / t
+    known, foreign = held_out("resnet20")[0].astype(np.float64) / t, arrays(path)["logits"].astype(np.float64) / t
 
     def of(z: np.ndarray) -> np.ndarray:
         if score == "msp":

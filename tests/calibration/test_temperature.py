@@ -13,11 +13,17 @@ from calibrant.calibration.calibrators.temperature import minimise_nll, nll_pass
 from calibrant.calibration.softmax import log_softmax, softmax
 from calibrant.errors import CalibrantError, ConfigError, DataError, FormatError
 
+
+def arrays(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files}
+
+
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "calibration"
 
 
 def cal_half() -> tuple[np.ndarray, np.ndarray]:
-    data = np.load(GOLDEN / "resnet20_cal.npz")
+    data = arrays(GOLDEN / "resnet20_cal.npz")
     return data["logits"], data["labels"]
 
 

@@ -1,0 +1,179 @@
+"""The commands end to end: tables, JSON, pages, figures, exit codes, and nothing left lying about."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from calibrant.calibration import Calibrator, evaluate, metrics
+from calibrant.calibration.cli import calibrate
+from calibrant.calibration.cli import evaluate as evaluate_command
+from calibrant.calibration.softmax import softmax
+from calibrant.errors import CalibrantError, ConfigError
+from calibrant.predictions import Predictions, Source
+
+
+def arrays(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files}
+
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "calibration"
+
+
+@pytest.fixture
+def predictions(tmp_path: Path) -> Path:
+    data = arrays(GOLDEN / "resnet20_cal.npz")
+    prior = np.linspace(1, 3, 10)
+    source = Source(tuple(f"{name} <b>" for name in data["classes"]), train_prior=tuple((prior / prior.sum()).tolist()))
+    rows = np.arange(1500)
+    path = tmp_path / "val.parquet"
+    Predictions(tuple(map(str, rows)), data["labels"][rows], data["logits"][rows], source).write(path)
+    return path
+
+
+def run(command: object, *arguments: object) -> str:
+    result = CliRunner().invoke(command, [str(a) for a in arguments], catch_exceptions=False)  # type: ignore[arg-type]
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_fit_writes_a_calibrator_that_says_what_it_was_fitted_on(predictions: Path, tmp_path: Path) -> None:
+    out = tmp_path / "c.json"
+    text = run(calibrate, predictions, "--out", out)
+    calibrator = Calibrator.load(out)
+    assert f"T = {calibrator.parameters['temperature']:.4f}" in text
+    assert calibrator.fitted_on["rows"] == 1500
+    assert calibrator.fitted_on["path"] == "val.parquet"
+    assert len(calibrator.fitted_on["sha256"]) == 64
+    assert len(calibrator.fitted_on["prior"]) == 10
+    before, after = calibrator.metrics["before"]["nll"], calibrator.metrics["after"]["nll"]
+    assert after["high"] < before["low"]
+    assert str(tmp_path) not in out.read_text()
+
+
+def test_the_commands_agree_with_the_library(predictions: Path, tmp_path: Path) -> None:
+    out = tmp_path / "c.json"
+    run(calibrate, predictions, "--method", "vector", "--out", out)
+    block = json.loads(run(evaluate_command, predictions, "--calibrator", out, "--json"))
+    data = arrays(GOLDEN / "resnet20_cal.npz")
+    z, y = data["logits"][:1500], data["labels"][:1500]
+    names = [m["name"] for m in block["models"]]
+    assert names == ["val", "val, c"]
+    for model, probs in zip(block["models"], (softmax(z), Calibrator.load(out).probabilities(z)), strict=True):
+        assert model["metrics"]["ece"]["value"] == pytest.approx(metrics.ece(probs, y), abs=1e-10)
+        assert model["metrics"]["ece"] == pytest.approx(evaluate(probs, y).ece.to_dict(), abs=1e-9)
+    assert [g["name"] for g in block["models"][0]["groups"]] == ["head", "medium", "tail"]
+
+
+def test_page_is_self_contained_and_foreign_names_stay_text(predictions: Path, tmp_path: Path) -> None:
+    page, figure = tmp_path / "r.html", tmp_path / "r.png"
+    run(evaluate_command, predictions, "--report", page, "--figure", figure, "--json-out", tmp_path / "r.json")
+    html = page.read_text()
+    assert "<script" not in html
+    assert not re.search(r"(src|href)=\"(?!data:)", html)
+    assert "airplane &lt;b&gt;" in html
+    assert "airplane <b>" not in html
+    assert html.count("data:image/svg+xml;base64,") == 3
+    assert "over-confident" in html
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    assert len(json.loads((tmp_path / "r.json").read_text())["models"]) == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["r.html", "r.json", "r.png", "val.parquet", "val.stats.npz"]
+
+
+def test_svg_figures_are_the_same_each_time(predictions: Path, tmp_path: Path) -> None:
+    run(evaluate_command, predictions, "--figure", tmp_path / "a.svg")
+    run(evaluate_command, predictions, "--figure", tmp_path / "b.svg")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_decisions_are_fitted_along(predictions: Path, tmp_path: Path) -> None:
+    out = tmp_path / "c.json"
+    text = run(calibrate, predictions, "--out", out, "--conformal", 0.1, "--conformal", 0.05, "--set", "aps",
+               "--abstain-risk", 0.1)  # fmt: skip
+    found = Calibrator.load(out)
+    assert found.conformal is not None
+    assert found.abstain is not None
+    assert set(found.conformal) == {"0.1", "0.05"}
+    assert found.conformal["0.05"]["threshold"] > found.conformal["0.1"]["threshold"]
+    assert found.abstain["risk_high"] <= 0.1
+    assert "Answer from confidence" in text
+
+
+def test_target_prior_weights_and_adjust_fits_inside(predictions: Path, tmp_path: Path) -> None:
+    temperatures = {}
+    for name, arguments in {
+        "plain": (),
+        "weighted": ("--target-prior", str(tmp_path / "prior.json")),
+        "inside": ("--adjust", "1.0"),
+    }.items():
+        (tmp_path / "prior.json").write_text(json.dumps(list(range(1, 11))))
+        run(calibrate, predictions, "--out", tmp_path / "c.json", *arguments)
+        calibrator = Calibrator.load(tmp_path / "c.json")
+        temperatures[name] = calibrator.parameters["temperature"]
+        assert ("strength" in calibrator.fitted_on) == (name == "inside")
+    assert len(set(temperatures.values())) == 3
+    text = run(evaluate_command, predictions, "--target-prior", "uniform")
+    assert "weighted to the target prior" in text
+
+
+def test_method_options_pass_through(predictions: Path, tmp_path: Path) -> None:
+    out = tmp_path / "c.json"
+    run(calibrate, predictions, "--method", "histogram", "--option", "bins=4", "--out", out)
+    assert len(Calibrator.load(out).parameters["values"][0]) == 4
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "message"),
+    [
+        (calibrate, ("--method", "temprature"), "did you mean"),
+        (calibrate, ("--option", "x"), "NAME=VALUE"),
+        (calibrate, ("--option", "bins=3"), "no option"),
+        (calibrate, ("--set", "aps"), "--conformal"),
+        (calibrate, ("--abstain-risk", "0.1", "--abstain-coverage", "0.5"), "one of them"),
+        (evaluate_command, ("--figure", "x.bmp"), ".bmp"),
+        (evaluate_command, ("--target-prior", "nowhere.json"), "uniform"),
+    ],
+)
+def test_mistakes_are_named(predictions: Path, command: object, arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(CalibrantError, match=re.escape(message)):
+        run(command, predictions, *arguments)
+
+
+def test_a_calibrator_of_another_model_is_refused(predictions: Path, tmp_path: Path) -> None:
+    from calibrant.calibration import fit
+
+    fit("temperature", np.eye(3), [0, 1, 1]).save(tmp_path / "c.json")
+    with pytest.raises(CalibrantError, match="3 classes"):
+        run(evaluate_command, predictions, "--calibrator", tmp_path / "c.json")
+    np.savez(tmp_path / "plain.npz", logits=np.eye(3), labels=np.array([0, 1, 1]))
+    with pytest.raises(ConfigError, match="do not say"):
+        run(calibrate, tmp_path / "plain.npz", "--adjust", "1")
+
+
+@pytest.mark.slow  # netcal imports torch
+def test_cross_check_knows_every_difference(predictions: Path) -> None:
+    pytest.importorskip("netcal")
+    found = json.loads(run(calibrate, "cross-check", predictions, "--json"))
+    by_name = {c["what"]: c for c in found if c["library"] == "netcal"}
+    assert by_name["ECE"]["agrees"]
+    assert not by_name["temperature T (float32)"]["agrees"]
+    assert by_name["temperature T (float32)"]["theirs"] == pytest.approx(1.0, abs=1e-3)
+    assert all(c["agrees"] or c["expected"] for c in found)
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys; import calibrant.calibration; "
+        "print([m for m in ('torch', 'matplotlib', 'netcal', 'pyarrow', 'scipy.stats', 'scipy.optimize') "
+        "if m in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (printed.stdout.strip(), printed.stderr) == ("[]", "")
