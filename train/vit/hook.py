@@ -117,6 +117,10 @@ class ReducedViT(nn.Module):
             self._add("clc", cache)
         self.train(vit.training)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles leave out the loss of the last forward: it hangs on a graph that cannot be copied."""
+        return {**self.__dict__, "_auxiliary": None}
+
     def _add(self, name: str, module: nn.Module) -> None:
         token = self._vit.cls_token
         self.add_module(name, module.to(token.device, token.dtype))

@@ -123,6 +123,17 @@ def test_deep_copy_is_independent(make_backbone: Make) -> None:
     assert not torch.allclose(other(picture()), before)
 
 
+def test_network_can_be_copied_between_two_training_steps(make_backbone: Make) -> None:
+    model = reduce_tokens(small(make_backbone), "dynamicvit", keep_rate=0.5, locations=(1, 3)).train()
+    model(picture())
+    other = copy.deepcopy(model)
+    assert model.auxiliary_loss() is not None
+    assert other.auxiliary_loss() is None
+    other.cls_token.data.add_(1.0)
+    assert other._vit.cls_token is other.cls_token
+    assert not torch.equal(model.cls_token, other.cls_token)
+
+
 def test_mode_reaches_the_object_that_lends_its_methods(make_backbone: Make) -> None:
     model = reduce_tokens(small(make_backbone), "evit", keep_rate=0.5, locations=(1, 3)).eval()
     assert not model._vit.training
