@@ -250,22 +250,19 @@ def test_every_loss_trains_and_its_predictions_are_what_it_says(small: Small, na
         assert model.absorbed == expected
 
 
-def test_a_reduced_transformer_trains_and_loads_again(small: Small) -> None:
-    run = fit(
-        small(
-            "model.name=vit_tiny_patch16_224", "schedule.epochs=1", "engine.ema_decay=0.5",
-            model={
-                "image_size": 64,
-                "token_reduction": {"method": "dynamicvit", "keep_rate": 0.7, "cla": True, "cache_tokens": 1,
-                                    "locations": [1, 2]},
-                "options": {"depth": 4, "embed_dim": 48, "num_heads": 3},
-            },
-        )
-    )  # fmt: skip
-    model = load_run(run)
-    own = read_predictions(run / "predictions" / "val.parquet")
-    assert type(model.network.network).__name__ == "ReducedViT"
-    assert len(own) == 15
+def test_a_reduced_transformer_trains_with_its_own_term_and_loads_again(small: Small) -> None:
+    losses = {}
+    for weight in (0.0, 100.0):
+        reduction = {"method": "dynamicvit", "keep_rate": 0.7, "cla": True, "cache_tokens": 1, "locations": [1, 2],
+                     "ratio_weight": weight}  # fmt: skip
+        options = {"depth": 4, "embed_dim": 48, "num_heads": 3}
+        model = {"image_size": 64, "token_reduction": reduction, "options": options}
+        config = small("model.name=vit_tiny_patch16_224", "schedule.epochs=1", "engine.ema_decay=0.5", model=model)
+        run = fit(config, overwrite=True)
+        losses[weight] = json.loads((run / "metrics.jsonl").read_text())["train"]["loss"]
+        assert type(load_run(run).network.network).__name__ == "ReducedViT"
+        assert len(read_predictions(run / "predictions" / "val.parquet")) == 15
+    assert losses[100.0] > losses[0.0] + 0.1  # the ratio of kept tokens is never met at once
 
 
 def test_bfloat16_training_keeps_float32_weights_and_predictions(small: Small) -> None:
