@@ -15,6 +15,14 @@ FONT = "Source Sans, Source Sans Pro, Helvetica, Arial, sans-serif"
 Y_ROOM = 46
 
 
+def _middle_cut(length: int) -> str:
+    """A Vega expression: the label without its middle where it is long. Vega itself would cut the end, and names of
+    classes often differ only there."""
+    half = length // 2
+    cut = f"slice(datum.label, 0, {half}) + '…' + slice(datum.label, length(datum.label) - {length - half - 1})"
+    return f"length(datum.label) > {length} ? {cut} : datum.label"
+
+
 def finished(chart: alt.TopLevelMixin, colours: Palette) -> Any:
     """Fonts, axis and legend colours; the last step before a chart is shown or saved."""
     axis = {
@@ -26,7 +34,7 @@ def finished(chart: alt.TopLevelMixin, colours: Palette) -> Any:
     return chart.configure(  # type: ignore[attr-defined]
         font=FONT, background="transparent", axis=axis,
         legend={"labelColor": colours.text, "titleColor": colours.text, "labelFontSize": 12, "titleFontSize": 12,
-                "orient": "top", "labelLimit": 170, "columns": 3},
+                "orient": "top", "labelLimit": 0, "columns": 2},
         title={"color": colours.text, "fontSize": 13, "fontWeight": "normal", "anchor": "start"},
         view={"stroke": None},
     )  # fmt: skip
@@ -42,7 +50,7 @@ def lines(
     shapes = ["circle", "diamond", "square", "triangle-up", "cross", "triangle-down"]
     shown = table if series else table.assign(**{"series": title})
     by = series or "series"
-    legend = alt.Legend(title=None) if len(names) > 1 else None
+    legend = alt.Legend(title=None, labelExpr=_middle_cut(18)) if len(names) > 1 else None
     base = alt.Chart(shown).encode(
         x=alt.X(f"{x}:Q", title="Epoch", axis=alt.Axis(format="d", tickMinStep=1, grid=False)),
         y=alt.Y(
@@ -90,7 +98,9 @@ def bars(
     """A horizontal bar for each name, in the order given. Names that are long lose their middle, not their end."""
     order = list(table[name])
     base = alt.Chart(table).encode(
-        y=alt.Y(f"{name}:N", sort=order, title=None, axis=alt.Axis(labelLimit=150, minExtent=60)),
+        y=alt.Y(
+            f"{name}:N", sort=order, title=None, axis=alt.Axis(labelLimit=0, labelExpr=_middle_cut(24), minExtent=60)
+        ),
         x=alt.X(f"{value}:Q", title=title, axis=alt.Axis(format="~g", tickCount=6)),
         tooltip=[alt.Tooltip(f"{name}:N", title="Class"), alt.Tooltip(f"{value}:Q", title=title, format=form)],
     )
@@ -193,7 +203,8 @@ def paired_bars(table: pd.DataFrame, *, colours: Palette) -> alt.LayerChart:
     names = list(dict.fromkeys(table["class"]))
     answers = list(dict.fromkeys(table["answer"]))
     base = alt.Chart(table).encode(
-        y=alt.Y("class:N", sort=names, title=None, axis=alt.Axis(labelLimit=130, minExtent=60)),
+        y=alt.Y("class:N", sort=names, title=None,
+                axis=alt.Axis(labelLimit=0, labelExpr=_middle_cut(20), minExtent=60)),
         yOffset=alt.YOffset("answer:N", sort=answers),
         x=alt.X("probability:Q", title="Probability", scale=alt.Scale(domain=[0, 1]), axis=_share_axis()),
         color=alt.Color("answer:N", sort=answers, legend=alt.Legend(title=None),

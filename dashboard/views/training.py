@@ -30,8 +30,8 @@ _VALIDATION = {
     "lr": ("Learning rate", False),
 }
 _GATE = {
+    "loss.underconfident_share": "under-confident",  # first, so that it is blue as on the other pages
     "loss.overconfident_share": "over-confident",
-    "loss.underconfident_share": "under-confident",
 }
 
 
