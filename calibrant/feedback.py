@@ -202,7 +202,7 @@ def records(path: Path, damage: Damage | None = None) -> Iterator[tuple[int, dic
 
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        record = json.loads(line) if line.endswith(b"\n") else None
+        record = json.loads(line)
     except ValueError:
         return None
     return record if isinstance(record, dict) and "record" in record else None

@@ -76,7 +76,7 @@ class Reply:
 
 
 class Index:
-    """Where in the log each prediction lies: 24 bytes a row, so that labels find their rows days later."""
+    """Where in the log each prediction lies: 16 bytes a row, so that labels find their rows days later."""
 
     def __init__(self) -> None:
         self._paths: list[Path] = []
