@@ -2,10 +2,10 @@
 
     python bench/calibration.py [--json PATH] [--quick] [--netcal] [--rss]
 
-One thread, CPU time, the best of interleaved repeats. "One pass" is the leanest reading of the logits that numpy can do:
-in chunks, max and log-sum-exp of each row, in float64; "plain" with rows as they lie, "lean" with classes first, which
-is four times faster at ten classes. Extra memory is the peak that tracemalloc sees above the logits themselves. Peak RSS
-is taken in a fresh process that reads Parquet shards.
+One thread, CPU time, the best of interleaved repeats. "One pass" is the leanest reading of the logits that numpy can
+do: in chunks, max and log-sum-exp of each row, in float64; "plain" with rows as they lie, "lean" with classes first,
+which is four times faster at ten classes. Extra memory is the peak that tracemalloc sees above the logits themselves.
+Peak RSS is taken in a fresh process that reads Parquet shards.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def costs(rows: int, classes: int, repeats: int, netcal: bool) -> dict[str, Any]
 
 
 def peak_rss(rows: int, classes: int = 10, shard_rows: int = 500_000) -> dict[str, float]:
-    """Peak RSS of a fresh process that makes the statistics of Parquet shards, above that of one with no rows to read."""
+    """Peak RSS of a fresh process that makes the statistics of Parquet shards."""
     from calibrant.predictions import PredictionsWriter, Source
 
     with tempfile.TemporaryDirectory() as folder:

@@ -104,7 +104,7 @@ def evaluate(
     return Evaluation(
         rows=statistics.rows, effective_rows=statistics.effective_rows, classes=statistics.classes, bins=bins,
         exact=statistics.exact_rows, target_prior=prior,
-        metrics={**_scores(statistics), **_calibration(statistics, bins), **_ranking(statistics)},
+        metrics={**scores(statistics), **_calibration(statistics, bins), **ranking(statistics)},
         reliability=_reliability(table, bins),
         per_class=_per_class(statistics, names, bins) if statistics.classes <= 2000 else (),
         groups=tuple(_group(statistics, name, members, bins) for name, members in (groups or {}).items()),
@@ -130,7 +130,7 @@ def _under(
 # ---- scores by true class ----
 
 
-def _scores(s: Statistics) -> dict[str, Measured]:
+def scores(s: Statistics) -> dict[str, Measured]:
     t, n, w = s.by_true, s.by_true.rows, s.weights
     total, effective = float(w @ n), s.effective_rows
     right = s.right_rows
@@ -268,7 +268,7 @@ def _reliability(table: Bins, bins: int) -> dict[str, tuple[float, ...]]:
 # ---- ranking ----
 
 
-def _ranking(s: Statistics) -> dict[str, Measured]:
+def ranking(s: Statistics) -> dict[str, Measured]:
     if s.kept is not None:
         c, wrong = s.kept.confidence, ~s.kept.correct
         w = None if s.class_weights is None else s.weights[s.kept.label]

@@ -110,7 +110,8 @@ def save(path: Path, s: Statistics, *, predictions: str, stamps: list[list[Any]]
 
 def load(path: Path) -> tuple[dict[str, Any], Statistics]:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        # A stream of our own: on a damaged file numpy would leave its own open.
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             header: dict[str, Any] = json.loads(arrays["header"].tobytes())
             version = int(header["format_version"])
             if version > FORMAT_VERSION:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from calibrant.calibration import evaluate
+from calibrant.calibration.accumulate import statistics_of
 from calibrant.calibration.bins import equal_width, equal_width_index
 from calibrant.calibration.compare import compare
+from calibrant.calibration.evaluation import ranking, scores
 from calibrant.calibration.intervals import (
     GapSample,
     Measured,
@@ -62,8 +64,8 @@ def coverage(curve: Curve, rows: int, simulations: int) -> float:
 
 @pytest.mark.parametrize("name", ["calibrated", "over-confident"])
 def test_ece_interval_holds_the_truth_about_as_often_as_it_says(name: str) -> None:
-    # 150 simulations: three standard errors below 95 % are 89.7 %. The slow test asks for 93 to 97 % of 1,000.
-    assert coverage(CURVES[name], 2000, 150) >= 0.897
+    # 80 simulations: three standard errors below 95 % are 87.7 %. The slow test asks for 93 to 97 % of 1,000.
+    assert coverage(CURVES[name], 2000, 80) >= 0.877
 
 
 @pytest.mark.slow
@@ -91,20 +93,26 @@ def test_null_gaps_of_small_bins_are_counts() -> None:
     assert set(np.unique(gaps)) == {-0.5, 0.0, 0.5}
 
 
-@pytest.mark.parametrize("metric", ["accuracy", "nll", "brier", "auroc", "aurc", "macro_f1", "balanced_accuracy"])
-def test_intervals_of_scores_hold_the_truth(metric: str) -> None:
+def test_intervals_of_scores_hold_the_truth() -> None:
     pool = np.random.default_rng(3)
     z = pool.normal(size=(60_000, 4)) * 2
     y = (softmax(z * 0.6).cumsum(axis=1) > pool.random((60_000, 1))).argmax(axis=1)
-    true = evaluate(softmax(z), y).metrics[metric].value
-    hits = 0
+
+    def measured(part: slice) -> dict[str, Measured]:
+        s = statistics_of(z[part], y[part])
+        return {**scores(s), **ranking(s)}
+
+    true = measured(slice(None))
+    hits = dict.fromkeys(("accuracy", "nll", "brier", "auroc", "aurc", "macro_f1", "balanced_accuracy"), 0)
     for i in range(60):
-        part = slice(1000 * i, 1000 * (i + 1))
-        m = evaluate(softmax(z[part]), y[part]).metrics[metric]
-        assert m.low is not None
-        assert m.high is not None
-        hits += m.low <= true <= m.high
-    assert 51 <= hits <= 60  # 95 % of 60 is 57; fewer than 51 happens once in 2,000 times
+        found = measured(slice(1000 * i, 1000 * (i + 1)))
+        for name in hits:
+            low, high = found[name].low, found[name].high
+            assert low is not None
+            assert high is not None
+            hits[name] += low <= true[name].value <= high
+    # 95 % of 60 is 57; fewer than 51 happens once in 2,000 times
+    assert all(51 <= h <= 60 for h in hits.values()), hits
 
 
 def test_null_values_of_scores_are_what_calibrated_labels_give() -> None:
