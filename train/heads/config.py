@@ -220,7 +220,18 @@ def check(config: HeadConfig, where: str | Path) -> None:
             raise ConfigError(f"data.{name} is empty", where=where, fix='use ["eval"]')
     if config.posthoc.recall and config.posthoc.precision:
         raise ConfigError("posthoc.recall and posthoc.precision both move the class shifts", where=where, fix="set one")
+    _check_loss(loss)
     _refuse_idle_switches(config, where)
+
+
+def _check_loss(loss: LossConfig) -> None:
+    """Name and options, before anything is trained: a sweep finds out about a typing error at its start."""
+    import torch
+
+    from calibrant.train.losses import create_loss
+
+    with torch.random.fork_rng(devices=[]):  # some losses draw initial weights
+        create_loss(loss.name, num_classes=2, feature_dim=2, class_counts=[1, 1], **loss.options)
 
 
 def _refuse_idle_switches(config: HeadConfig, where: str | Path) -> None:

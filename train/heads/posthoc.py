@@ -132,13 +132,21 @@ def wanted_shifts(
     """c (C,) with which argmax(scores + c) has the wanted recall (or precision) in every class, and who has it not.
 
     One class after the other gets the smallest change that meets its own goal, in passes: raising one class takes rows
-    from the others, so the goal may not exist. Classes without rows are left alone.
+    from the others, so shifts that meet every goal may not exist, and the passes then end in a race. The shifts after
+    the pass that left the fewest classes behind are kept. Classes without rows are left alone.
     """
     classes = scores.shape[1]
-    c = np.zeros(classes)
     present = np.flatnonzero(np.bincount(labels, minlength=classes))
     goal = recall or precision
     move = _raise_for_recall if recall else _lower_for_precision
+
+    def behind(c: Vector) -> tuple[int, ...]:
+        predicted = (scores + c).argmax(1)
+        reached = {int(k): _reached(predicted, labels, int(k), recall=bool(recall)) for k in present}
+        return tuple(k for k, value in reached.items() if value < goal - 1e-12)
+
+    c: Vector = np.zeros(classes)
+    best, unmet = c.copy(), behind(c)
     for _ in range(passes):
         moved = False
         for k in present:
@@ -146,14 +154,15 @@ def wanted_shifts(
             if step:
                 c[k] += step
                 moved = True
-        if not moved:
+        left = behind(c)
+        if len(left) < len(unmet):
+            best, unmet = c.copy(), left
+        if not moved or not unmet:
             break
-    predicted = (scores + c).argmax(1)
-    unmet = tuple(int(k) for k in present if _reached(predicted, labels, int(k), recall=bool(recall)) < goal - 1e-12)
     if unmet:
         logger.warning("no shifts reach %s %.2f in %d of %d classes", "recall" if recall else "precision", goal,
                        len(unmet), len(present))  # fmt: skip
-    return c, unmet
+    return best, unmet
 
 
 def _margin(scores: Vector, k: int) -> Vector:

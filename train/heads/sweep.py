@@ -187,21 +187,37 @@ def _run_jobs(plan: Plan, jobs: Sequence[Job], workers: int, say: Callable[[str]
     say(f"{len(jobs)} runs, {len(jobs) - len(todo)} of them finished before; {min(workers, len(todo))} processes")
     if not todo:
         return
-    start, seconds = time.monotonic(), [0.0]
-    with _pool(plan.features, workers) as pool, bar(what="heads", total=len(todo), unit="run") as shown:
+    start = time.monotonic()
+    seconds: list[float] = []
+    with bar(what="heads", total=len(todo), unit="run") as shown:
+        for took in _seconds_of(plan, todo, workers):
+            seconds.append(took)
+            shown.update(1)
+            if len(seconds) == min(len(todo), 2 * workers):
+                left = (time.monotonic() - start) / len(seconds) * (len(todo) - len(seconds))
+                say(f"about {_duration(left)} to go ({sum(seconds) / len(seconds):.1f} s a run)")
+    say(f"{len(todo)} runs in {_duration(time.monotonic() - start)}")
+
+
+def _seconds_of(plan: Plan, todo: Sequence[Job], workers: int) -> Iterator[float]:
+    """Run the jobs; gives the CPU seconds of each as it ends. One worker is this very process."""
+    if workers == 1:
+        import torch
+
+        threads = torch.get_num_threads()
+        try:
+            _load(str(plan.features))
+            for job in todo:
+                yield _work(job.config, str(plan.out), job.key)
+        finally:
+            torch.set_num_threads(threads)
+        return
+    with _pool(plan.features, min(workers, len(todo))) as pool:
         waiting: set[Future[float]] = {pool.submit(_work, job.config, str(plan.out), job.key) for job in todo}
-        told = False
         while waiting:
             finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in finished:
-                seconds.append(future.result())
-                shown.update(1)
-            ready = len(seconds) - 1
-            if not told and ready >= min(len(todo), 2 * workers):
-                told = True
-                left = (time.monotonic() - start) / ready * (len(todo) - ready)
-                say(f"about {_duration(left)} to go ({sum(seconds) / ready:.1f} s a run)")
-    say(f"{len(todo)} runs in {_duration(time.monotonic() - start)}")
+                yield future.result()
 
 
 @contextmanager
@@ -233,14 +249,18 @@ _MATRICES: Any = None  # of this worker process
 
 
 def _start(features: str) -> None:
-    global _MATRICES
     import signal
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    _load(features)
+
+
+def _load(features: str) -> None:
+    global _MATRICES
     import torch
 
     from calibrant.train.heads.experiment import Matrices
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     torch.set_num_threads(1)
     _MATRICES = Matrices(FeatureCache.open(features))
 
@@ -249,6 +269,9 @@ def _work(config: HeadConfig, out: str, key: str) -> float:
     """One job in a worker: train, measure, write the result under its key. Gives its CPU seconds."""
     from calibrant.train.heads.experiment import run_experiment
 
+    found = _read(Path(out), key)
+    if found is not None:  # another sweep on the same folder was faster
+        return float(found["seconds"])
     start = time.process_time()
     result = run_experiment(_MATRICES, config)
     seconds = time.process_time() - start

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from calibrant.train.heads.cache import FeatureCache, Manifest, write_manifest, write_shard
@@ -60,3 +61,31 @@ def write_cache(path: Path, *, views: tuple[str, ...] = ("eval",), block: int = 
 @pytest.fixture
 def cache(tmp_path: Path) -> FeatureCache:
     return write_cache(tmp_path / "feats", views=("eval", "flip"))
+
+
+SIZE = 32  # pixels of the small network
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("images")
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 5), ("test", 3)):
+        for k in range(2):
+            folder = root / split / f"class{k}"
+            folder.mkdir(parents=True)
+            for i in range(count):
+                pixels = rng.integers(0, 255, (40, 52, 3), dtype=np.uint8)
+                Image.fromarray(pixels).resize((60, 48)).save(folder / f"{i}.png")
+    return root
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import timm
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    file = tmp_path_factory.mktemp("weights") / "vit.safetensors"
+    save_file(timm.create_model("test_vit", img_size=SIZE).state_dict(), file)
+    return file

@@ -19,31 +19,6 @@ from calibrant.train.heads.views import check_view, make_view
 SIZE = 32
 
 
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("images")
-    rng = np.random.default_rng(0)
-    for split, count in (("train", 5), ("test", 3)):
-        for k in range(2):
-            folder = root / split / f"class{k}"
-            folder.mkdir(parents=True)
-            for i in range(count):
-                pixels = rng.integers(0, 255, (40, 52, 3), dtype=np.uint8)
-                Image.fromarray(pixels).resize((60, 48)).save(folder / f"{i}.png")
-    return root
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import timm
-    from safetensors.torch import save_file
-
-    torch.manual_seed(0)
-    file = tmp_path_factory.mktemp("weights") / "vit.safetensors"
-    save_file(timm.create_model("test_vit", img_size=SIZE).state_dict(), file)
-    return file
-
-
 def config(images: Path, weights: Path, out: Path, **changes: object) -> FeatureConfig:
     options: dict[str, object] = {"image_size": SIZE, "block": 4, "batch_size": 3, "views": ("eval",)}
     return FeatureConfig("test_vit", images, out, weights=weights, **{**options, **changes})  # type: ignore[arg-type]

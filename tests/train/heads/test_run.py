@@ -1,0 +1,194 @@
+"""A head run is a run: one network that gives what the two-step pipeline (features, then head) gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+from calibrant.calibration.softmax import softmax
+from calibrant.errors import CalibrantError, ConfigError
+from calibrant.predictions import read_predictions
+from calibrant.train.heads.cache import FeatureCache
+from calibrant.train.heads.cli import head, sweep
+from calibrant.train.heads.config import head_config
+from calibrant.train.heads.experiment import Matrices, run_experiment
+from calibrant.train.heads.features import FeatureConfig, extract
+from calibrant.train.heads.run import write_run
+from calibrant.train.run import load_run
+
+SIZE = 32
+BASE = ["data.val_per_class=1", "optimizer.epochs=5", "optimizer.batch_size=4"]
+
+
+@pytest.fixture(scope="session")
+def birds(images: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory) -> FeatureCache:
+    out = tmp_path_factory.mktemp("birds") / "feats"
+    views = ("eval", "flip", "full")
+    return extract(FeatureConfig("test_vit", images, out, weights=weights, image_size=SIZE, views=views)).cache
+
+
+KINDS = {
+    "linear": ["input.transform=standardise"],
+    "linear, raw": [],
+    "linear, root": ["input.transform=center", "input.power=0.5"],
+    "linear, unit": ["input.transform=l2"],
+    "cosine": ["head.kind=cosine", "input.transform=standardise", "loss.name=balanced-softmax"],
+    "mlp": ["head.kind=mlp", "head.hidden=[8,6]", "head.activation=gelu_ln", "head.dropout=0.2"],
+    "arcface": ["head.kind=arcface"],
+    "ldam": ["loss.name=ldam"],
+    "prototype": ["head.kind=prototype"],
+    "ncm": ["head.kind=ncm", "head.metric=cosine"],
+    "lda": ["head.kind=lda", "head.prior_rows=1.0"],
+    "logistic": ["head.kind=logistic"],
+    "vace": ["loss.name=vace"],
+    "two views": ['data.test_views=["eval","flip"]', 'data.train_views=["eval","flip"]', "input.transform=standardise"],
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_fused_network_says_what_the_two_steps_say(
+    name: str, birds: FeatureCache, images: Path, tmp_path: Path
+) -> None:
+    config = head_config({}, [*BASE, *KINDS[name]])
+    result = run_experiment(Matrices(birds), config)
+    run = tmp_path / "run"
+    write_run(run, birds, result, data=images)
+    trained = load_run(run)
+    assert trained.class_names == ("class0", "class1")
+    assert trained.absorbed == pytest.approx(result.trained.absorbed)
+    expected = read_predictions(run / "predictions" / "test.parquet").logits
+    assert result.test is not None
+    pixels = []
+    for id in result.test.ids:
+        with Image.open(images / id) as image:
+            pixels.append(trained.preprocessing.pixels(image.convert("RGB")))
+    with torch.no_grad():
+        logits, features = trained.network(torch.from_numpy(trained.preprocessing.normalise(np.stack(pixels))))
+        claimed = trained.adjust(logits).numpy()
+    assert features.shape == (len(pixels), trained.network.feature_dim)
+    np.testing.assert_allclose(softmax(claimed), softmax(expected), atol=1e-5)
+    np.testing.assert_allclose(claimed, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_standardising_and_cosine_scale_vanish_into_the_last_matrix(birds: FeatureCache, tmp_path: Path) -> None:
+    for settings in (["input.transform=standardise"], ["head.kind=cosine"]):
+        result = run_experiment(Matrices(birds), head_config({}, [*BASE, *settings]))
+        write_run(tmp_path / settings[0], birds, result)
+        network = load_run(tmp_path / settings[0]).network
+        (last,) = network.classifier_layers()
+        assert isinstance(last, torch.nn.Linear)
+        transform = network.network.head.transform  # type: ignore[union-attr]
+        assert bool((transform.scale == 1).all())  # type: ignore[union-attr]
+        assert bool((transform.mean == 0).all())  # type: ignore[union-attr]
+
+
+def test_views_outside_the_graph_train_and_measure_but_do_not_deploy(birds: FeatureCache, tmp_path: Path) -> None:
+    config = head_config({}, [*BASE, 'data.test_views=["eval","full"]'])
+    done = write_run(tmp_path / "run", birds, run_experiment(Matrices(birds), config))
+    assert done.export_command is None
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_the_summary_adds_up_the_strengths_and_warns_of_two(birds: FeatureCache, tmp_path: Path) -> None:
+    settings = ["loss.name=balanced-softmax", "posthoc.adjust=0.5", "posthoc.temperature=global"]
+    result = run_experiment(Matrices(birds), head_config({}, [*BASE, *settings]))
+    done = write_run(tmp_path / "run", birds, result)
+    facts = json.loads((tmp_path / "run" / "head.json").read_text())
+    assert facts["corrections"] == {"loss": 1.0, "post hoc": 0.5}
+    assert facts["total_strength"] == 1.5
+    assert "corrected 2 times: loss 1.00 + post hoc 0.50 = 1.50 in total" in facts["double_correction"]
+    # In the formula the post-hoc part is divided by the temperature, as the logits are.
+    adjust = float((done.export_command or "").split("--adjust ")[1].split()[0])
+    assert adjust == pytest.approx(1.0 + 0.5 * result.posthoc.weights[0], rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_one_onnx_file_gives_the_two_step_probabilities(birds: FeatureCache, images: Path, tmp_path: Path) -> None:
+    from calibrant.export.config import ExportConfig
+    from calibrant.export.run import export_run
+    from calibrant.serve import load
+
+    settings = [
+        "head.kind=cosine", "input.transform=standardise", "loss.name=balanced-softmax", "posthoc.adjust=0.7",
+        "posthoc.temperature=global", "data.imbalance=3",
+    ]  # fmt: skip
+    result = run_experiment(Matrices(birds), head_config({}, [*BASE, *settings]))
+    run = tmp_path / "run"
+    write_run(run, birds, result, data=images)
+    total = result.trained.absorbed + result.posthoc.strength
+    card = export_run(
+        run, tmp_path / "m.onnx", ExportConfig(calibrator=run / "calibrator.json", adjust=total, knobs="runtime")
+    )
+    assert result.test is not None
+    assert result.test_logits is not None
+    pixels = []
+    for id in result.test.ids:
+        with Image.open(images / id) as image:
+            pixels.append(card.preprocessing.pixels(image.convert("RGB")))
+    classifier = load(tmp_path / "m.onnx")
+    given = classifier.predict(np.stack(pixels)).probabilities
+    np.testing.assert_allclose(given, result.posthoc.probabilities(result.test_logits), atol=1e-5)
+
+
+# Commands
+
+
+def call(command: object, *arguments: object) -> str:
+    done = CliRunner().invoke(command, [str(a) for a in arguments], catch_exceptions=True)  # type: ignore[arg-type]
+    if isinstance(done.exception, CalibrantError):
+        return f"Error: {done.exception}"
+    assert done.exception is None, done.exception
+    return done.output
+
+
+def test_head_command_prints_metrics_and_the_total_strength(cache: FeatureCache) -> None:
+    text = call(
+        head, cache.path, "--loss", "balanced-softmax", "--set", "optimizer.epochs=3", "--set", "posthoc.adjust=1",
+        "--set", "data.val_per_class=4",
+    )  # fmt: skip
+    assert "prior correction: loss 1.00 + post hoc 1.00; total strength 2.00" in text
+    assert "Warning: the class prior is corrected 2 times" in text
+    assert "macro_f1_fg" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--set", "loss.nam=focal"], "has no option 'nam'"),
+        (["--set", "haed.kind=mlp"], 'did you mean "head"'),
+        (["--kind", "svm"], '"svm" is not possible'),
+        (["--loss", "focl"], "there is no loss 'focl'"),
+        (["--set", "data.val_per_class=20"], "cannot be split"),
+        (["--set", 'data.test_views=["flop"]'], 'has no view "flop"'),
+        (["--set", "data.background=z"], 'no class "z"'),
+    ],
+)
+def test_bad_input_is_one_clear_line(arguments: list[str], words: str, cache: FeatureCache) -> None:
+    text = call(head, cache.path, "--set", "optimizer.epochs=2", *arguments)
+    assert text.startswith("Error: ")
+    assert words in text
+    assert "\n" not in text.strip()
+
+
+def test_a_folder_that_is_no_cache_says_how_to_make_one(tmp_path: Path) -> None:
+    assert "calibrant features --model" in call(head, tmp_path)
+
+
+def test_sweep_command_needs_features_and_exactly_one_plan(tmp_path: Path, cache: FeatureCache) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text("seeds = [0]\n")
+    assert "no features" in call(sweep, file)
+    assert "exactly one of" in call(sweep, file, "--features", cache.path, "--out", tmp_path / "out")
+    file.write_text('seeds = [0]\n[[variant]]\nname = "x"\nset.loss.name = "focl"\n')
+    text = call(sweep, file, "--features", cache.path, "--out", tmp_path / "out")
+    assert 'variant "x"' in text
+    assert "there is no loss 'focl'; did you mean \"focal\"?" in text
+    with pytest.raises(ConfigError):
+        head_config({}, ["data.train_views=[]"])
