@@ -146,3 +146,17 @@ def test_tampered_block_and_newer_block_are_refused(deployed: Path, tmp_path: Pa
         rewrite(file, path, metadata=lambda _, text=changed: {KEY: text})  # type: ignore[misc]
         with pytest.raises(FormatError, match=message):
             OnnxFile.open(path).card()
+
+
+def test_inspect_helps_with_a_foreign_file(tmp_path: Path) -> None:
+    from calibrant.export.inspection import describe, foreign_lines
+
+    path = tmp_path / "m.onnx"
+    small_model(path)
+    found = describe(path)
+    assert found.card is None
+    assert not found.intact
+    text = "\n".join(foreign_lines(found))
+    for part in ("without a calibrant block", "somebody", "x float32 [N, 3]", "y float32 [N, 3]", "1 Mul, 1 Add"):
+        assert part in text
+    assert found.to_dict()["operators"] == {"Mul": 1, "Add": 1}
