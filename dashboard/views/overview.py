@@ -143,9 +143,13 @@ def _rows(shelf: Shelf, troubles: list[Trouble]) -> list[RowOf]:
         if summary is not None:
             line |= _cells(summary)
         if run.metrics is not None:
-            line["Epochs"] = max((int(r["epoch"]) for r in read_log(run.metrics) if "epoch" in r), default=0)
+            line["Epochs"] = _epochs(run.metrics)
         found.append((run.name, run, summary, line))
     return found
+
+
+def _epochs(log: Path) -> int:
+    return max((e for r in read_log(log) if isinstance(e := r.get("epoch"), int)), default=0)
 
 
 def _cells(s: Summary) -> dict[str, Any]:
