@@ -39,6 +39,7 @@ def rows(card: ModelCard) -> list[tuple[str, str]]:
         ("calibrator", _calibrator(card.calibrator)),
         ("prior correction", prior_line(card)),
         ("ood score", "none" if card.ood is None else str(card.ood["kind"])),
+        ("prediction sets", _sets(card)),
         ("abstains below", "never" if card.abstain_below is None else f"{card.abstain_below:g}"),
         ("precision", _precision(card.precision)),
         ("verified", _verified(card.verify)),
@@ -113,6 +114,11 @@ def _calibrator(block: Mapping[str, Any] | None) -> str:
     text += f" {value:.4g}" if isinstance(value, float) else ""
     fitted = block.get("fitted_on", {})
     return text + (f", fitted on {fitted['rows']} rows" if "rows" in fitted else "")
+
+
+def _sets(card: ModelCard) -> str:
+    blocks = card.conformal or (card.calibrator or {}).get("conformal") or {}
+    return ", ".join(f"{100 * (1 - float(alpha)):g} %" for alpha in blocks) or "none"
 
 
 def _precision(block: Mapping[str, Any]) -> str:

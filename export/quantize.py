@@ -383,6 +383,7 @@ def _write(shop: Workshop, body: Path, out: Path, chosen: Trial, base: Trial, me
         fitted = fitted.with_context(fitted_on={"rows": len(shop.data.images) // 2, "refit": "quantized logits"})
         calibrator = json.loads(fitted.to_json())
     else:
+        calibrator = {key: value for key, value in calibrator.items() if key != "conformal"}
         taus = tuple(float(t) * factor for t in (taus or [1.0] * len(card.classes)))
     precision = {
         "dtype": {"static": "int8", "dynamic": "int8", "fp16": "float16"}[method], "method": f"{method} {chosen.name}",
@@ -393,7 +394,7 @@ def _write(shop: Workshop, body: Path, out: Path, chosen: Trial, base: Trial, me
         card, calibrator=calibrator, class_temperatures=taus, precision=precision, conformal=None, verify=None,
         source={**card.source, "float_graph": card.hashes.get("graph")},
     )  # fmt: skip
-    if shop.card.conformal:
+    if shop.card.conformal or (shop.card.calibrator or {}).get("conformal"):
         log.warning("the conformal quantiles were fitted on the float file and are dropped")
     weight, bias = shop.weight, shop.bias
     if weight is not None and bias is not None:

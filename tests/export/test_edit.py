@@ -127,6 +127,17 @@ def test_conformal_quantiles_do_not_survive_other_probabilities(model: Path, cap
     assert "conformal quantiles" in caplog.text
 
 
+def test_prediction_sets_come_with_the_calibrator(model: Path) -> None:
+    from calibrant.export.card_text import rows
+
+    assert dict(rows(OnnxFile.open(model).card()))["prediction sets"] == "none"
+    calibrator = replace(CALIBRATORS["temperature"], conformal={"0.1": {"threshold": 0.9}})
+    assert dict(rows(edit.recalibrate(model, calibrator)))["prediction sets"] == "90 %"
+    # these belong to the calibrator's own probabilities, before the prior: adjusting leaves them valid
+    assert dict(rows(edit.adjust(model, 1.0)))["prediction sets"] == "90 %"
+    assert dict(rows(edit.recalibrate(model, None)))["prediction sets"] == "none"
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
