@@ -215,6 +215,12 @@ def test_netcal_methods_equal_netcal_itself_and_print_nothing(capfd: pytest.Capt
     assert (printed.out, printed.err) == ("", "")
 
 
+def test_steps_include_their_lower_knot() -> None:
+    steps = {"x": [[0.0, 0.5], [0.0]], "y": [[0.2, 0.8], [0.2]], "kind": "constant"}
+    q = Calibrator("bbq", 2, steps).probabilities(np.array([[0.0, 0.0], [-0.1, 0.0]]))
+    assert q[:, 0] == pytest.approx([0.8 / (0.8 + 0.2), 0.2 / (0.2 + 0.2)])  # p = .5 is on the knot, .475 below
+
+
 def test_auto_takes_the_simplest_that_is_not_clearly_worse() -> None:
     rng = np.random.default_rng(5)
     z = rng.normal(size=(1500, 4)) * 4
@@ -228,6 +234,17 @@ def test_auto_takes_the_simplest_that_is_not_clearly_worse() -> None:
     best = fit("auto", logits, labels, candidates=("temperature", "vector"))
     assert best.method == "vector"  # class-dependent shift: bias terms pay
     assert "lowest" in best.fit["auto"]["why"]
+
+
+def test_auto_keeps_the_simpler_method_while_the_gain_could_be_noise() -> None:
+    rng = np.random.default_rng(6)
+    z = rng.normal(size=(600, 3)) * 4
+    shift = np.array([0.06, 0.0, -0.06])
+    y = (softmax(z / 2 + shift).cumsum(axis=1) > rng.random((600, 1))).argmax(axis=1)
+    found = fit("auto", z, y, candidates=("temperature", "vector"))
+    assert found.fit["auto"]["best"] == "vector"
+    assert found.method == "temperature"
+    assert "cannot be told" in found.fit["auto"]["why"]
 
 
 def test_classes_without_rows_are_survived() -> None:

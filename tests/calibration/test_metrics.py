@@ -149,6 +149,18 @@ def test_three_rows_by_hand() -> None:
     assert metrics.selective_accuracy(THREE, THREE_LABELS, coverage=2 / 3) == 1.0
 
 
+def test_a_confidence_on_an_edge_belongs_to_the_bin_below() -> None:
+    # Two bins. .5 (right) lies in (0, .5], .75 (wrong) in (.5, 1]: gaps -.5 and .75. In one bin they would cancel.
+    probs = np.array([[0.5, 0.5], [0.75, 0.25]])
+    assert metrics.ece(probs, [0, 1], bins=2) == pytest.approx((0.5 + 0.75) / 2)
+
+
+def test_equal_scores_count_half_in_auroc() -> None:
+    # Right: .9 and .7; wrong: .7. Pairs: .9 > .7 counts 1, .7 = .7 counts 1/2.
+    probs = np.array([[0.9, 0.1], [0.7, 0.3], [0.7, 0.3]])
+    assert metrics.auroc(probs, [0, 0, 1]) == pytest.approx(0.75)
+
+
 def test_a_weight_of_two_is_a_row_given_twice() -> None:
     rng = np.random.default_rng(3)
     probs = rng.dirichlet([0.5] * 4, 60)
