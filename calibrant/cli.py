@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str, str | None]] = {
     "relabel": ("calibrant.export.edit_cli:relabel", "Rename the classes of a deployed file.", None),
     "quantize": ("calibrant.export.cli:quantize", "Make a smaller, faster file and re-fit its temperature.", "train"),
     "serve": ("calibrant.serve.cli:serve", "Serve deployed files over the Open Inference Protocol.", None),
+    "bench-serve": ("calibrant.serve.bench:bench_serve", "Load a server and compare with onnxruntime alone.", None),
     "dashboard": ("calibrant.dashboard.cli:dashboard", "Open the reliability dashboard on your runs.", "dashboard"),
 }  # fmt: skip
 
@@ -39,7 +40,8 @@ COMMANDS: dict[str, tuple[str, str, str | None]] = {
 _OPTIONAL = {
     "torch": "train", "torchvision": "train", "timm": "train", "safetensors": "train", "sklearn": "train",
     "tensorboard": "train", "onnx": "train", "onnxscript": "train", "netcal": "calibration",
-    "streamlit": "dashboard", "altair": "dashboard", "pandas": "dashboard", "vl_convert": "dashboard", "ray": "ray",
+    "streamlit": "dashboard", "altair": "dashboard", "pandas": "dashboard", "vl_convert": "dashboard", "ray": "ray", "grpc": "grpc",
+    "optuna": "search",
 }  # fmt: skip
 
 
