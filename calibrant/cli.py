@@ -40,8 +40,8 @@ COMMANDS: dict[str, tuple[str, str, str | None]] = {
 _OPTIONAL = {
     "torch": "train", "torchvision": "train", "timm": "train", "safetensors": "train", "sklearn": "train",
     "tensorboard": "train", "onnx": "train", "onnxscript": "train", "netcal": "calibration",
-    "streamlit": "dashboard", "altair": "dashboard", "pandas": "dashboard", "vl_convert": "dashboard", "ray": "ray", "grpc": "grpc",
-    "optuna": "search",
+    "streamlit": "dashboard", "altair": "dashboard", "pandas": "dashboard", "vl_convert": "dashboard",
+    "ray": "ray", "grpc": "grpc", "optuna": "search",
 }  # fmt: skip
 
 
