@@ -168,7 +168,7 @@ def test_a_link_to_what_is_not_there_says_so(tab: Tab) -> None:
 
 def test_a_foreign_parquet_is_named_and_the_page_goes_on(tab: Tab) -> None:
     tab.open("", wait_for="foreign.parquet")
-    tab.page.get_by_text("has no column").wait_for()
+    tab.page.get_by_text("has no column").first.wait_for()
     assert tab.page.get_by_text("3 runs").count() == 1
     tab.check()
 
@@ -267,6 +267,7 @@ def test_a_predictions_file_that_goes_away_and_comes_back(tmp_path: Path, chromi
         assert server.stop() == 0
 
 
+@pytest.mark.slow
 def test_an_empty_folder_says_what_to_run(tmp_path: Path, chromium: Any) -> None:
     server = start_server(tmp_path)
     try:
@@ -290,6 +291,7 @@ def test_an_empty_folder_says_what_to_run(tmp_path: Path, chromium: Any) -> None
         assert server.stop() == 0
 
 
+@pytest.mark.slow
 def test_the_demo_of_the_working_directory_opens_with_one_click(tmp_path: Path, chromium: Any) -> None:
     write_run(tmp_path / "calibrant-demo", rows=200)
     (tmp_path / "calibrant-demo" / "demo.json").write_text("{}")

@@ -130,6 +130,7 @@ def test_recalibration_finds_the_temperature_inside_the_prior_term(tmp_path: Pat
     assert (trial.fitted_rows, trial.judged_rows) == (2000, 2000)
 
 
+@pytest.mark.slow
 def test_writing_makes_two_new_files_and_leaves_the_old_one(tmp_path: Path) -> None:
     model = export_small_network(tmp_path / "m.onnx")
     before = model.read_bytes()
