@@ -266,6 +266,7 @@ def _deployed(test: Predictions, calibrator: Calibrator, adjust: float) -> NDArr
     """What model.onnx has to answer, by the formula in numpy; `adjust` is the total, the loss's own share included."""
     from calibrant.calibration.adjustment import adjusted_probabilities, log_prior_ratio
 
+    assert test.source.train_prior is not None  # every run records it
     return adjusted_probabilities(
         test.logits, calibrator=calibrator, log_prior_ratio=log_prior_ratio(test.source.train_prior),
         strength=adjust - test.source.absorbed,

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import click
 
-from calibrant.errors import FormatError
+from calibrant.errors import ConfigError, FormatError
 
 
 @click.command()
@@ -25,7 +26,18 @@ from calibrant.errors import FormatError
     show_default=True,
     help="Sub-folder to read where the data has splits, and the name written.",
 )
-@click.option("--batch-size", default=64, show_default=True, type=click.IntRange(1), help="Images per forward pass.")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    help="Images per forward pass.  [default: 64 for a run, measured for a file]",
+)
+@click.option(
+    "--views",
+    type=click.Choice(["one", "flip", "ten-crop"]),
+    default="one",
+    show_default=True,
+    help="Average over views of each image (runs only).",
+)
 @click.option("--features", is_flag=True, help="Also write the features before the classifier.")
 @click.option(
     "--on-bad-image",
@@ -40,7 +52,8 @@ def predict(
     data: Path,
     out: Path | None,
     split: str,
-    batch_size: int,
+    batch_size: int | None,
+    views: str,
     features: bool,
     on_bad_image: str,
     as_json: bool,
@@ -56,13 +69,29 @@ def predict(
       calibrant predict model.onnx --data images/test --out served.parquet
     """  # fmt: skip
     out = out or Path("predictions.parquet")
+    on_bad: Literal["fail", "skip"] = "skip" if on_bad_image == "skip" else "fail"
     if model.is_dir():
-        from calibrant.train.predict import predict_run as run_predictions
+        from calibrant.train.predict import predict_run
+
+        written = predict_run(
+            model, data, out, split=split, batch_size=batch_size or 64, features=features, on_bad_image=on_bad,
+            views="ten-crop" if views == "ten-crop" else "flip" if views == "flip" else "one",
+        )  # fmt: skip
     elif model.suffix == ".onnx" or not model.exists():
-        from calibrant.serve.offline import predict_model as run_predictions
+        if views != "one":
+            raise ConfigError(f"--views {views} needs a run folder", where=model, fix="a deployed file sees one view")
+        from calibrant.serve.offline import predict_model
+
+        written = predict_model(
+            model, data, out, split=split, batch_size=batch_size, features=features, on_bad_image=on_bad
+        )
     else:
         raise FormatError("is neither a run folder nor an .onnx file", where=model)
-    written = run_predictions(
-        model, data, out, split=split, batch_size=batch_size, features=features, on_bad_image=on_bad_image
-    )
-    click.echo(json.dumps({"predictions": str(written)}) if as_json else f"Wrote {written}")
+    listing = written.with_name(written.name + ".bad-images.txt")
+    bad = len(listing.read_text().splitlines()) if on_bad == "skip" and listing.is_file() else 0
+    if as_json:
+        click.echo(json.dumps({"predictions": str(written), "bad_images": bad}))
+        return
+    click.echo(f"Wrote {written}")
+    if bad:
+        click.echo(f"{bad} images could not be read and were left out; {listing} lists them")
