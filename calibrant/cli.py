@@ -88,13 +88,16 @@ class DefaultCommandGroup(click.Group):
         return super().parse_args(ctx, args)
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        default = self.commands[self.default_command]
-        pieces = " ".join(default.collect_usage_pieces(ctx))
-        formatter.write_usage(ctx.command_path, f"{pieces}\n       {ctx.command_path} COMMAND ...")
+        formatter.write_usage(ctx.command_path, " ".join(self.commands[self.default_command].collect_usage_pieces(ctx)))
+        formatter.write_usage(ctx.command_path, "COMMAND ...", prefix="   or: ")
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What most people came for is the default command, so its text and examples are shown."""
+        self.commands[self.default_command].format_help_text(ctx, formatter)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.commands[self.default_command].format_options(ctx, formatter)
-        rows = [(n, c.get_short_help_str()) for n, c in sorted(self.commands.items()) if n != self.default_command]
+        rows = [(n, c.get_short_help_str(80)) for n, c in sorted(self.commands.items()) if n != self.default_command]
         if rows:
             with formatter.section("Commands"):
                 formatter.write_dl(rows)

@@ -28,11 +28,12 @@ _PATH = click.Path(path_type=Path)
 @click.option("--loss", help="ce, vace, fedlas-ls, mbls, ... (default ce).")
 @click.option("--token-reduction", help="Vision transformers: evit, topk, tome, dynamicvit, ats ...")
 @click.option("--keep-rate", type=float, help="With --token-reduction: share of tokens that each stage keeps.")
-@click.option("--epochs", type=int)
-@click.option("--batch-size", type=int)
-@click.option("--lr", type=float)
+@click.option("--clca", is_flag=True, help="With --token-reduction: cross-layer aggregation head and cache.")
+@click.option("--epochs", type=int, help="Passes over the training images. Default: 30.")
+@click.option("--batch-size", type=int, help="Images a step, over all processes. Default: 32.")
+@click.option("--lr", type=float, help="Learning rate. Default: 1e-3 from scratch, 1e-4 pretrained (adamw).")
 @click.option("--out", type=_PATH, help="Run folder to write. Default: runs/train.")
-@click.option("--seed", type=int)
+@click.option("--seed", type=int, help="Same seed, same run. Default: 1.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other setting, e.g. loss.lam=1.0.")
 @click.option("--resume", is_flag=True, help="Go on where the run in --out stopped.")
 @click.option("--overwrite", is_flag=True, help="Throw away a run that is in --out already.")
@@ -49,6 +50,7 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
     calibrant train --data leaves --model resnet18 --image-size 64 --loss vace --epochs 20 --out runs/leaves
     calibrant train cub.toml --set loss.lam=0.7 --seed 2
     calibrant train --recipe fedlas-ls/cub/vit-b16 --data CUB_200_2011 --out runs/cub
+    calibrant train --data leaves --model vit_small_patch16_224 --token-reduction evit --keep-rate 0.25 --clca
     calibrant train --resume --out runs/leaves
     torchrun --nproc-per-node 2 -m calibrant train cub.toml
     """
@@ -59,7 +61,11 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
     from calibrant.train.recipe import recipe_table
 
     resume, overwrite, as_json = options.pop("resume"), options.pop("overwrite"), options.pop("as_json")
-    flags = {k: v for k, v in options.items() if v is not None}
+    flags = {k: v for k, v in options.items() if v is not None and k != "clca"}
+    if options["clca"]:
+        if options["token_reduction"] is None and config is None and options["recipe"] is None:
+            raise ConfigError("needs a token reduction", where="--clca", fix="add --token-reduction evit, or none")
+        flags |= {"cla": True, "cache_tokens": 1}
     recipe = flags.pop("recipe", None)
     if recipe is not None and config is not None:
         raise ConfigError("give a config file or a recipe, not both", where="--recipe", fix="use --set over a recipe")
@@ -79,6 +85,7 @@ _KEYS = {
     "data": ("data", "path"), "on_bad_image": ("data", "on_bad_image"), "model": ("model", "name"),
     "pretrained": ("model", "pretrained"), "weights": ("model", "weights"), "image_size": ("model", "image_size"),
     "token_reduction": ("model", "token_reduction", "method"), "keep_rate": ("model", "token_reduction", "keep_rate"),
+    "cla": ("model", "token_reduction", "cla"), "cache_tokens": ("model", "token_reduction", "cache_tokens"),
     "loss": ("loss", "name"), "epochs": ("schedule", "epochs"), "batch_size": ("engine", "batch_size"),
     "lr": ("optimizer", "lr"), "device": ("engine", "device"), "out": ("out",), "seed": ("seed",),
 }  # fmt: skip

@@ -81,3 +81,20 @@ def test_help_loads_no_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+def test_clca_adds_the_aggregation_head_and_the_cache(image_folder: Path, tmp_path: Path) -> None:
+    from calibrant.train.run import load_run
+
+    out = tmp_path / "run"
+    _call(
+        "--data", str(image_folder), "--model", "vit_tiny_patch16_224", "--image-size", "64", "--epochs", "1",
+        "--device", "cpu", "--batch-size", "8", "--token-reduction", "evit", "--keep-rate", "0.5", "--clca",
+        "--set", "model.options.depth=4", "--set", "model.options.embed_dim=48", "--set", "model.options.num_heads=3",
+        "--set", "model.token_reduction.locations=[1, 2]", "--out", str(out),
+    )  # fmt: skip
+    names = set(load_run(out).network.network.state_dict())
+    assert any(n.startswith("cla.") for n in names)
+    assert "clc.clr" in names
+    with pytest.raises(ConfigError, match="--clca: needs a token reduction"):
+        _call("--data", str(image_folder), *TINY, "--clca", "--out", str(tmp_path / "other"))
