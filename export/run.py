@@ -47,7 +47,8 @@ def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportC
         prior_floor=config.prior_floor, knobs=config.knobs, input=config.input, outputs=config.outputs(),
         ood=ood_block(config.ood, trained.feature_norm), opset=config.opset, name=config.name or trained.run.name,
         description=config.description, author=config.author, licence=config.licence,
-        metrics=dict(calibrator.metrics) if calibrator is not None else {}, abstain_below=config.abstain_below,
+        metrics=dict(calibrator.metrics) if calibrator is not None else {},
+        abstain_below=_abstain_below(calibrator, config),
         source={"run": trained.run.resolve().name, "model": trained.model_name, "checkpoint_sha256": trained.sha256},
         real_images=real, verify=config.verify,
     )  # fmt: skip
@@ -55,6 +56,22 @@ def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportC
     if not config.verify or stored is None or images is None:
         return card
     return _check_stored(Path(path), card, stored, images)
+
+
+def _abstain_below(calibrator: Calibrator | None, config: ExportConfig) -> float | None:
+    """The threshold that was asked for, or the one fitted with the calibrator.
+
+    The fitted one keeps its promise on calibrated probabilities only: an adjustment moves them, so it is left out then.
+    """
+    if config.abstain_below is not None or calibrator is None or not calibrator.abstain:
+        return config.abstain_below
+    if config.adjust:
+        log.warning(
+            "the calibrator's abstain threshold was fitted without a prior adjustment and is left out; "
+            "pass --abstain-below to set one"
+        )
+        return None
+    return float(calibrator.abstain["threshold"])
 
 
 def _check_stored(path: Path, card: ModelCard, stored: Path, images: Path) -> ModelCard:

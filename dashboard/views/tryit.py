@@ -20,7 +20,7 @@ from calibrant.dashboard.plain import plain, short
 from calibrant.dashboard.server import UPLOAD_MEGABYTES
 from calibrant.errors import CalibrantError, DataError
 from calibrant.serve import Classifier, load
-from calibrant.serve.conformal import coverages
+from calibrant.serve.conformal import blocks, coverages
 from calibrant.serve.result import Result
 
 MOST_PICTURES = 6
@@ -190,7 +190,7 @@ def _knobs(model: Model) -> Knobs:
             "Abstain below (%)", 0, 100, key="abstain", default=round(100 * (card.abstain_below or 0.0)),
             help="An answer with less confidence is given as 'not sure'.",
         )  # fmt: skip
-        known = coverages(card.conformal)
+        known = coverages(blocks(card))
         coverage = None
         if known:
             chosen = controls.choose(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,8 @@ import torch
 from click.testing import CliRunner, Result
 from PIL import Image
 
-from calibrant.atomic import write_json
-from calibrant.calibration import Calibrator
+from calibrant.atomic import write_json, write_text
+from calibrant.calibration import Calibrator, fit
 from calibrant.cli import cli
 from calibrant.errors import CalibrantError, CheckFailed, ConfigError, DataError, FormatError
 from calibrant.export import ExportConfig, export_run
@@ -229,3 +230,16 @@ def test_nll_and_ece_of_the_runs_predictions_come_out_of_the_file(run: Path, tmp
         assert "DOES NOT agree" in result.stdout
     finally:
         shutil.rmtree(run / "predictions", ignore_errors=True)
+
+
+def test_a_fitted_abstain_threshold_travels_unless_an_adjustment_would_break_its_promise(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rng = np.random.default_rng(0)
+    fitted = fit("temperature", rng.normal(size=(50, 3)), rng.integers(0, 3, 50))
+    write_text(tmp_path / "c.json", replace(fitted, abstain={"wanted_risk": 0.1, "threshold": 0.625}).to_json())
+    plain = ExportConfig(calibrator=tmp_path / "c.json", verify=False)
+    assert export_run(run, tmp_path / "a.onnx", plain).abstain_below == 0.625
+    assert export_run(run, tmp_path / "b.onnx", replace(plain, abstain_below=0.5)).abstain_below == 0.5
+    assert export_run(run, tmp_path / "c.onnx", replace(plain, adjust=1.0)).abstain_below is None
+    assert "without a prior adjustment" in caplog.text
