@@ -145,7 +145,7 @@ def bench_sweep() -> list[dict[str, Any]]:
         write_manifest(path, m)
         write_shard(FeatureCache(path, m).shard("train", "eval", 0), names * 30, y.numpy(), x.numpy(), "float32")
         file = Path(folder) / "sweep.toml"
-        lines = ["seeds = [0]", "[baseline]", "data.val_per_class = 5"]
+        lines = ["seeds = [0]", "[baseline]", "data.val_per_class = 5", "optimizer.epochs = 200"]
         for i in range(19):
             lines += ["[[variant]]", f'name = "{i}"', f"set.optimizer.lr = {1e-3 * (i + 1)}"]
         file.write_text("\n".join(lines))
