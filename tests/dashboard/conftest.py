@@ -159,7 +159,7 @@ def start_server(runs: Path, *arguments: str, cwd: Path | None = None) -> Server
     return server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: its event loop would be in the way of other tests' asyncio.run
 def chromium() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
     pytest.importorskip("streamlit", reason="streamlit is not installed: pip install '.[dashboard]'")
