@@ -13,6 +13,7 @@ from calibrant.errors import CheckFailed, ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from calibrant.calibration.calibrators.base import Calibrator
+    from calibrant.calibration.compare import Difference
 
 _PATH = click.Path(path_type=Path)
 _FIGURES = (".png", ".svg", ".pdf")
@@ -119,20 +120,23 @@ def cross_check_command(predictions: Path, bins: int, as_json: bool) -> None:
 @click.option(
     "--target-prior", metavar="uniform|FILE", help="Weight the rows to this class prior (JSON file of shares)."
 )
+@click.option("--compare", is_flag=True, help="Also show differences from the first, with paired intervals.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 @click.option("--json-out", type=_PATH, help="Write the JSON to a file.")
 @click.option("--report", type=_PATH, help="Write a self-contained HTML page.")
 @click.option("--figure", type=_PATH, help="Write the reliability diagram (.png, .svg, .pdf).")
 def evaluate(
-    predictions: tuple[Path, ...], calibrators: tuple[Path, ...], bins: int, target_prior: str | None, as_json: bool,
-    json_out: Path | None, report: Path | None, figure: Path | None,
+    predictions: tuple[Path, ...], calibrators: tuple[Path, ...], bins: int, target_prior: str | None, compare: bool,
+    as_json: bool, json_out: Path | None, report: Path | None, figure: Path | None,
 ) -> None:  # fmt: skip
     """Measure accuracy and calibration of PREDICTIONS, with intervals and what noise alone would show.
 
     Several files, and each file with and without its calibrators, stand side by side.
 
     \b
-    Example: calibrant evaluate test.parquet --calibrator calibrator.json --report report.html
+    Examples:
+      calibrant evaluate test.parquet --calibrator calibrator.json --report report.html
+      calibrant evaluate runs/ce/predictions/test.parquet runs/vace/predictions/test.parquet --compare
     """
     from calibrant.atomic import write_json, write_text
     from calibrant.calibration.fitting import evaluate_files
@@ -143,7 +147,10 @@ def evaluate(
             f'cannot draw a "{figure.suffix}" figure', where="--figure", fix=did_you_mean(figure.suffix, _FIGURES)
         )
     models = evaluate_files(predictions, calibrators, bins=bins, target_prior=target_prior)
-    block = {"models": [{"name": m.name, **m.evaluation.to_dict()} for m in models]}
+    block: dict[str, Any] = {"models": [{"name": m.name, **m.evaluation.to_dict()} for m in models]}
+    differences = _differences(predictions, calibrators, bins, target_prior) if compare else {}
+    if compare:
+        block["differences"] = {n: {k: d.to_dict() for k, d in ds.items()} for n, ds in differences.items()}
     if figure is not None:
         from calibrant.calibration.report.figures import reliability_figure, save
 
@@ -162,9 +169,38 @@ def evaluate(
         click.echo(json.dumps(block, indent=2))
         return
     click.echo(text_table(models))
+    if compare:
+        click.echo("\n" + _difference_table(models[0].name, differences))
     for kind, path in (("figure", figure), ("report", report), ("JSON", json_out)):
         if path is not None:
             click.echo(f"Wrote {kind} {path}")
+
+
+def _differences(
+    predictions: tuple[Path, ...], calibrators: tuple[Path, ...], bins: int, target_prior: str | None
+) -> dict[str, dict[str, Difference]]:
+    from calibrant.calibration.compare import compare_files
+
+    if target_prior is not None:
+        raise ConfigError("differences are of unweighted rows", where="--compare", fix="leave --target-prior out")
+    if len(predictions) + len(calibrators) < 2:
+        raise ConfigError("there is nothing to compare", where="--compare", fix="give two files, or a calibrator")
+    return compare_files(predictions, calibrators, bins=bins)
+
+
+def _difference_table(first: str, differences: dict[str, dict[str, Difference]]) -> str:
+    from calibrant.calibration.report.tables import number
+    from calibrant.progress import table
+
+    kinds = (("accuracy", "percent"), ("nll", "number"), ("brier", "number"), ("ece", "percent"))
+    rows = []
+    for name, found in differences.items():
+        for key, kind in kinds:
+            d = found[key]
+            span = "" if d.low is None or d.high is None else f"[{number(d.low, kind)}, {number(d.high, kind)}]"
+            rows.append((name, key, number(d.difference, kind), span, "yes" if d.clear else "no"))
+    headers = (f"minus {first}", "metric", "difference", "95 % interval", "beyond noise")
+    return table(headers, rows, left=2)
 
 
 def _options(pairs: tuple[str, ...]) -> dict[str, Any]:

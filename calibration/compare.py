@@ -7,16 +7,22 @@ models' terms, row by row, has far less spread than each alone, since both find 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibrant.calibration.bins import equal_width_index
+from calibrant.calibration.calibrators import Calibrator
 from calibrant.calibration.inputs import Floats, Labels, check_labels, check_probs
 from calibrant.calibration.intervals import mean_interval
 from calibrant.calibration.metrics import ece_of, read_rows
+from calibrant.calibration.softmax import softmax
 from calibrant.errors import DataError
+from calibrant.predictions import Predictions, read_predictions
 
 Vector = NDArray[np.float64]
 
@@ -35,6 +41,9 @@ class Difference:
     def clear(self) -> bool:
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "clear": self.clear}
+
 
 def compare(first: ArrayLike, second: ArrayLike, labels: ArrayLike, *, bins: int = 15) -> dict[str, Difference]:
     """Accuracy, NLL, Brier and ECE of two models' probabilities (N, C) for the same rows."""
@@ -50,6 +59,41 @@ def compare(first: ArrayLike, second: ArrayLike, labels: ArrayLike, *, bins: int
     values = [ece_of(read_rows(p, y).bins(bins)) for p in (a, b)]
     out["ece"] = _difference(values[0], values[1], terms[1]["ece"] - terms[0]["ece"])
     return out
+
+
+def compare_files(
+    paths: Sequence[str | Path], calibrators: Sequence[str | Path] = (), *, bins: int = 15
+) -> dict[str, dict[str, Difference]]:
+    """Each predictions file, plain and through each calibrator, against the first file as it is; names as in evaluate.
+
+    Rows are matched by id, so the files may be in any order, but must hold the same labelled ids.
+    """
+    loaded = [(Path(c).stem, Calibrator.load(c)) for c in calibrators]
+    base = read_predictions(paths[0]).labelled()
+    reference = softmax(base.logits)
+    out = {}
+    for path in map(Path, paths):
+        data = base if path == Path(paths[0]) else _in_order_of(base, read_predictions(path).labelled(), path)
+        for name, calibrator in ((None, None), *loaded):
+            if calibrator is None:
+                if data is base:
+                    continue
+                out[path.stem] = compare(reference, softmax(data.logits), base.labels, bins=bins)
+            else:
+                out[f"{path.stem}, {name}"] = compare(
+                    reference, calibrator.probabilities(data.logits), base.labels, bins=bins
+                )
+    return out
+
+
+def _in_order_of(base: Predictions, other: Predictions, where: Path) -> Predictions:
+    place = {id_: i for i, id_ in enumerate(other.ids)}
+    if len(place) != len(other) or place.keys() != set(base.ids):
+        raise DataError("does not hold the same labelled ids as the first file", where=where, fix="use one data set")
+    ordered = other.rows(np.array([place[id_] for id_ in base.ids], np.intp))
+    if not np.array_equal(ordered.labels, base.labels):
+        raise DataError("labels some ids otherwise than the first file", where=where)
+    return ordered
 
 
 def _terms(p: Floats, y: Labels, bins: int) -> dict[str, Vector]:

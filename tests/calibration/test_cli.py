@@ -16,7 +16,7 @@ from calibrant.calibration import Calibrator, evaluate, metrics
 from calibrant.calibration.cli import calibrate
 from calibrant.calibration.cli import evaluate as evaluate_command
 from calibrant.calibration.softmax import softmax
-from calibrant.errors import CalibrantError, ConfigError
+from calibrant.errors import CalibrantError, ConfigError, DataError
 from calibrant.predictions import Predictions, Source
 
 
@@ -177,3 +177,32 @@ def test_import_is_light() -> None:
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (printed.stdout.strip(), printed.stderr) == ("[]", "")
+
+
+def test_paired_differences_match_rows_by_id_and_tell_signal_from_noise(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    n, classes = 4000, 5
+    labels = rng.integers(0, classes, n)
+    signal = 2.0 * np.eye(classes)[labels] + rng.normal(size=(n, classes))
+    ids = tuple(f"row{i}" for i in range(n))
+    source = Source(tuple("abcde"))
+    sharp = Predictions(ids, labels, (4 * signal).astype(np.float32), source)
+    fair = Predictions(ids, labels, (2 * signal).astype(np.float32), source)
+    sharp.write(tmp_path / "sharp.parquet")
+    fair.rows(rng.permutation(n)).write(tmp_path / "fair.parquet")
+    files = [str(tmp_path / "sharp.parquet"), str(tmp_path / "fair.parquet")]
+    result = CliRunner().invoke(evaluate_command, [*files, "--compare", "--json"], catch_exceptions=False)
+    found = json.loads(result.stdout)["differences"]["fair"]
+    assert found["accuracy"]["difference"] == 0  # the same winners, whatever the order of the rows
+    assert not found["accuracy"]["clear"]
+    assert found["nll"]["clear"]
+    assert found["nll"]["high"] < 0
+    assert "beyond noise" in CliRunner().invoke(evaluate_command, [*files, "--compare"]).stdout
+
+    fair.rows(np.arange(100)).write(tmp_path / "part.parquet")
+    with pytest.raises(DataError, match=r"part\.parquet: does not hold the same labelled ids"):
+        CliRunner().invoke(
+            evaluate_command, [files[0], str(tmp_path / "part.parquet"), "--compare"], catch_exceptions=False
+        )
+    with pytest.raises(ConfigError, match="nothing to compare"):
+        CliRunner().invoke(evaluate_command, [files[0], "--compare"], catch_exceptions=False)
