@@ -13,20 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.onnx_wire import encode_varint as varint
 from calibrant.serve.refusal import bad
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-
-
-def varint(value: int) -> bytes:
-    if value < 0:
-        value += 1 << 64
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def field(number: int, data: bytes | memoryview | str) -> bytes:
