@@ -35,7 +35,7 @@ def calibrant(*arguments: object, check: bool = True) -> subprocess.CompletedPro
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("demo") / "out"
-    small = "--classes 4 --images 60 --inter 1.8 --imbalance 3 --epochs 25".split()
+    small = ["--classes", "4", "--images", "60", "--inter", "1.8", "--imbalance", "3", "--epochs", "25"]
     said = calibrant("demo", *small, "--out", out).stdout
     assert said.strip().splitlines()[-1].startswith("Open next: ")
     return out
