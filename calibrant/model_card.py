@@ -39,7 +39,7 @@ class Prior:
     train: tuple[float, ...] | None = None
     target: tuple[float, ...] | None = None  # None is uniform
     absorbed: float = 0.0  # by the training loss
-    applied: float = 0.0  # by the graph: total - absorbed
+    applied: float = 0.0  # total - absorbed; what the graph subtracts is `shift`
 
     @property
     def total(self) -> float:
