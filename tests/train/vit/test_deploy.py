@@ -97,6 +97,36 @@ def test_onnxruntime_equals_torch_on_a_static_graph(
     np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5 * scale)
 
 
+# Open: in one of 64 images two sampling points lie so close that rounding decides, and a batch decides otherwise than
+# torch and a single image do (logits differ by .64). Strict: the mark has to go when this is mended.
+_NEAR_TIE = pytest.mark.xfail(strict=True, reason="ATS with the cache: a near tie is decided otherwise in a batch")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "config"),
+    [
+        pytest.param(m, c, marks=[_NEAR_TIE] if (m, c) == ("ats", "clca") else [], id=f"{m}-{c}")
+        for m in REDUCING
+        for c in ("base", "clca")
+    ],
+)
+def test_onnxruntime_equals_torch_on_the_reference_networks(
+    reference: Any, tmp_path: Path, method: str, config: str
+) -> None:
+    """Absolute, unscaled: with the reference's weights logits are of the order of 1."""
+    case = next(c for c in reference.index["cases"] if c["key"] == f"plain/{method}/0.25/{config}")
+    model = reference.build(case)
+    images = torch.randn(8, 3, 112, 112, generator=torch.Generator().manual_seed(3))
+    _, session = export(for_export(model), 112, tmp_path / "m.onnx")
+    with torch.no_grad():
+        expected = model(images).numpy()
+    together = session.run(None, {"images": images.numpy()})[0]
+    alone = np.concatenate([session.run(None, {"images": images[i : i + 1].numpy()})[0] for i in range(8)])
+    np.testing.assert_allclose(together, expected, rtol=0, atol=2e-5)
+    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("method", ["ats", pytest.param("evit", marks=pytest.mark.slow)])
 def test_fused_attention_gives_the_same_logits(
     make_backbone: Callable[..., nn.Module], tmp_path: Path, method: str
