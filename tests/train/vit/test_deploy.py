@@ -98,8 +98,8 @@ def test_onnxruntime_equals_torch_on_a_static_graph(
 
 
 # Open: in one of 64 images two sampling points lie so close that rounding decides, and a batch decides otherwise than
-# torch and a single image do (logits differ by .64). Strict: the mark has to go when this is mended.
-_NEAR_TIE = pytest.mark.xfail(strict=True, reason="ATS with the cache: a near tie is decided otherwise in a batch")
+# torch and a single image do (logits differ by .64). Not strict: which way rounding falls depends on the CPU.
+_NEAR_TIE = pytest.mark.xfail(strict=False, reason="ATS with the cache: a near tie is decided otherwise in a batch")
 
 
 @pytest.mark.slow
