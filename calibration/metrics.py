@@ -29,6 +29,8 @@ __all__ = [
     "over_under_ece", "rms_calibration_error", "selective_accuracy", "smooth_ece", "top_k_accuracy", "unweighted_ece",
 ]  # fmt: skip
 
+_COARSE = 1.0 - 2.0**-16  # from here on a step of float32 is more than 0.4 % of what is missing to 1
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -48,6 +50,22 @@ class Rows:
 
     def bins(self, bins: int) -> Bins:
         return equal_width(self.confidence, self.correct, bins, self.weights)
+
+    @property
+    def ranking(self) -> Floats:
+        """What orders the rows: the confidence, told apart where float32 cannot hold it.
+
+        Close to 1 a float32 confidence is a step of a coarse stair (a tenth of a sharp model's rows may be exactly 1),
+        while the probabilities of the other classes still say to seven digits how much is missing.
+        """
+        if self.probs.dtype != np.float32:
+            return self.confidence
+        key = self.confidence.astype(np.float64)
+        sure = np.flatnonzero(key >= _COARSE)
+        others = self.probs[sure].astype(np.float64)
+        others[np.arange(len(sure)), self.predicted[sure]] = 0.0
+        key[sure] = 1.0 - others.sum(axis=1)
+        return key
 
     def mass_bins(self, bins: int) -> Bins:
         return equal_mass(self.confidence, self.correct, bins, self.weights)
@@ -290,7 +308,7 @@ def aurc(
     they stand, as common code does.
     """
     rows = read_rows(probs, labels, weights)
-    return area_under_risk_coverage(rows.confidence, ~rows.correct, rows.weights, ties=ties)
+    return area_under_risk_coverage(rows.ranking, ~rows.correct, rows.weights, ties=ties)
 
 
 def selective_accuracy(
@@ -298,7 +316,7 @@ def selective_accuracy(
 ) -> float:
     """Accuracy among the most confident `coverage` of the rows (ceil(coverage N) of them; ties as in `aurc`)."""
     rows = read_rows(probs, labels, weights)
-    return 1.0 - risk_at_coverage(rows.confidence, ~rows.correct, coverage, rows.weights)
+    return 1.0 - risk_at_coverage(rows.ranking, ~rows.correct, coverage, rows.weights)
 
 
 def auroc(probs: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = None) -> float:
@@ -307,9 +325,9 @@ def auroc(probs: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = No
     NaN when all rows are right or all are wrong: there is nothing to tell apart.
     """
     rows = read_rows(probs, labels, weights)
-    right, w = rows.correct, rows.weights
+    right, w, key = rows.correct, rows.weights, rows.ranking
     return auroc_of(
-        rows.confidence[right], rows.confidence[~right],
+        key[right], key[~right],
         None if w is None else w[right], None if w is None else w[~right],
     )  # fmt: skip
 

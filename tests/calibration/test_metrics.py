@@ -66,10 +66,11 @@ def test_metric_equals_the_reference_to_1e_10(net: str, name: str, calibrated: b
     assert NAMES[name](probs, labels) == pytest.approx(expected, abs=1e-10)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 2.574315])
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_float32_probabilities_move_a_metric_by_less_than_1e_6(name: str) -> None:
+def test_float32_probabilities_move_a_metric_by_less_than_1e_6(name: str, temperature: float) -> None:
     logits, labels = held_out("resnet20")
-    probs = softmax(logits.astype(np.float64) / 2.574315)
+    probs = softmax(logits.astype(np.float64) / temperature)
     double, single = NAMES[name](probs, labels), NAMES[name](probs.astype(np.float32), labels)
     assert single == pytest.approx(double, abs=1e-6)
 
