@@ -5,12 +5,14 @@ format; then
 
     {"record": "model", "model", "version", "sha256", "classes"}       before the first predictions of a model
     {"record": "predictions", "sha256", "time", "ids", "logits"}       a block of rows: seconds since 1970, base64 of
-                                                                       little-endian float32 [rows, classes]
+                                                                       little-endian float32 [rows, classes]; also
+                                                                       "ms", how long each took, null if unknown
     {"record": "labels", "model", "time", "ids", "labels"}             class numbers
 
-`logits` are those that the deployed file returned, before any per-request knob. Labels may come before their
-predictions, twice, or never; the last label of an id counts, and the first prediction. A line that was cut off by a
-crash is skipped and counted.
+`logits` are those that the deployed file returned, before any per-request knob. `ms` is the time in the queue and in
+the network, in milliseconds, of the request that the row came with; logs of before it was recorded lack it. Labels may
+come before their predictions, twice, or never; the last label of an id counts, and the first prediction. A line that
+was cut off by a crash is skipped and counted.
 """
 
 from __future__ import annotations
@@ -44,13 +46,17 @@ class Model:
 
 @dataclass(frozen=True)
 class Served:
-    """Everything that one deployed file predicted, with the labels that are known; -1 is unknown."""
+    """Everything that one deployed file predicted, with the labels that are known; -1 is unknown.
+
+    `latency_ms`: queue and network, milliseconds; NaN where the log does not say.
+    """
 
     model: Model
     ids: tuple[str, ...]
     times: NDArray[np.float64]
     logits: NDArray[np.float32]
     labels: NDArray[np.int64]
+    latency_ms: NDArray[np.float32]
 
     def predictions(self) -> Predictions:
         """As a predictions file of the deployed logits: temperature and prior are applied already."""
@@ -99,7 +105,13 @@ class FeedbackWriter:
             raise DataError(f"cannot write a feedback log here ({error.strerror})", where=self.folder) from None
 
     def predictions(
-        self, model: Model, ids: Sequence[str], times: Sequence[float], logits: NDArray[np.float32]
+        self,
+        model: Model,
+        ids: Sequence[str],
+        times: Sequence[float],
+        logits: NDArray[np.float32],
+        *,
+        latency_ms: Sequence[float | None] | None = None,
     ) -> tuple[Path, int]:
         """Appends a block of rows; gives the segment and the offset of its line."""
         self._rotate()
@@ -108,9 +120,9 @@ class FeedbackWriter:
                         "classes": list(model.classes)})  # fmt: skip
             self._named.add(model.sha256)
         data = base64.b64encode(np.ascontiguousarray(logits, "<f4").tobytes()).decode()
-        offset = self._line(
-            {"record": "predictions", "sha256": model.sha256, "time": list(times), "ids": list(ids), "logits": data}
-        )
+        took = {} if latency_ms is None else {"ms": list(latency_ms)}
+        offset = self._line({"record": "predictions", "sha256": model.sha256, "time": list(times), "ids": list(ids),
+                             **took, "logits": data})  # fmt: skip
         return self.path, offset
 
     def labels(self, model: str, ids: Sequence[str], labels: Sequence[int], *, at: float | None = None) -> None:
@@ -219,6 +231,7 @@ class _Gathered:
     ids: list[str] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     logits: list[NDArray[np.float32]] = field(default_factory=list)
+    ms: list[float | None] = field(default_factory=list)
 
 
 def read_feedback(folder: str | Path) -> Feedback:
@@ -256,6 +269,7 @@ def _gather(
             raise FormatError("predictions of a model that the log does not describe", where=path)
         block.ids += record["ids"]
         block.times += record["time"]
+        block.ms += record.get("ms") or [None] * len(record["ids"])
         block.logits.append(decode_logits(record, len(block.model.classes)))
     elif kind == "labels":
         labels.update(((record["model"], id_), k) for id_, k in zip(record["ids"], record["labels"], strict=True))
@@ -272,5 +286,6 @@ def _join(block: _Gathered, labels: dict[tuple[str, str], int], seen: set[tuple[
     logits = np.concatenate(block.logits) if block.logits else np.zeros((0, classes), np.float32)
     ids = tuple(block.ids[row] for row in keep)
     known = np.array([labels.get((block.model.name, id_), -1) for id_ in ids], np.int64)
-    served = Served(block.model, ids, np.array([block.times[row] for row in keep]), logits[keep], known)
+    took = np.array(block.ms, np.float32)  # None becomes NaN
+    served = Served(block.model, ids, np.array([block.times[row] for row in keep]), logits[keep], known, took[keep])
     return served, len(block.ids) - len(keep)

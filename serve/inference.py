@@ -155,7 +155,7 @@ class Inference:
         if monitor is not None and infer.id is not None and job.result is not None and "logits" in job.result:
             if monitor.config.sample < 1.0 and self._dice.random() >= monitor.config.sample:
                 return
-            monitor.record(infer.id, job.result["logits"])
+            monitor.record(infer.id, job.result["logits"], job.finished - job.queued)
 
     def _shadow(self, model: Model, infer: protocol.InferRequest, job: Job) -> None:
         """A copy of the request for a version that answers nobody, when it has nothing else to do."""

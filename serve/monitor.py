@@ -26,7 +26,7 @@ from calibrant import feedback
 from calibrant.model_card import ModelCard
 from calibrant.serve import conformal
 from calibrant.serve.knobs import Redo
-from calibrant.serve.watch import CalibrationAlarm, DriftAlarm, Rolling, expected_accuracy, rolling
+from calibrant.serve.watch import CalibrationAlarm, DriftAlarm, Rolling, expected_accuracy, held_out_gap, rolling
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class Monitor:
     ) -> None:
         self.model, self.card, self.config, self.writer = model, card, config, writer
         self._say = alarm or (lambda text: log.warning("%s", text))
-        self._pending: deque[tuple[str, float, NDArray[np.float32]]] = deque()
+        self._pending: deque[tuple[str, float, NDArray[np.float32], float | None]] = deque()
         self._lock = threading.RLock()
         self._recent: dict[str, _Row] = {}
         self._confidence: deque[float] = deque(maxlen=config.window)
@@ -150,29 +150,31 @@ class Monitor:
         self.prior_drift = DriftAlarm(classes, alpha=config.alpha)
         self._quantile = _some_quantile(card)
         self._redo = Redo.of(card)
-        self._gap, self._gap_variance = _gap(card)
+        self._gap, self._gap_variance = held_out_gap(card)
 
     # ---- from the event loop
 
-    def record(self, id_: str, logits: NDArray[np.float32]) -> None:
-        """logits (rows, C) as the file returned them; copied, because they may be a part of a whole batch."""
-        self._pending.append((id_, time.time(), np.array(logits, np.float32)))
+    def record(self, id_: str, logits: NDArray[np.float32], seconds: float | None = None) -> None:
+        """logits (rows, C) as the file returned them; copied, because they may be a part of a whole batch. `seconds`:
+        how long the request waited and ran."""
+        self._pending.append((id_, time.time(), np.array(logits, np.float32), seconds))
 
     # ---- the monitor's own thread
 
     def flush(self) -> None:
         """Takes what was handed over: writes it to the log, then counts it."""
-        taken: list[tuple[str, float, NDArray[np.float32]]] = []
+        taken: list[tuple[str, float, NDArray[np.float32], float | None]] = []
         while self._pending:
             taken.append(self._pending.popleft())
         if not taken:
             return
         logits = np.concatenate([row[2] for row in taken]).astype(np.float32, copy=False)
-        ids = [name for id_, _, block in taken for name in row_ids(id_, len(block))]
-        times = [round(at, 3) for _, at, block in taken for _ in range(len(block))]
+        ids = [name for id_, _, block, _ in taken for name in row_ids(id_, len(block))]
+        times = [round(at, 3) for _, at, block, _ in taken for _ in range(len(block))]
+        took = [None if s is None else round(1e3 * s, 3) for *_, block, s in taken for _ in range(len(block))]
         with self._lock:
             if self.writer is not None:
-                path, offset = self.writer.predictions(self.model, ids, times, logits)
+                path, offset = self.writer.predictions(self.model, ids, times, logits, latency_ms=took)
                 self.index.add(path, offset, ids)
             self._count(ids, _log_softmax(logits))
 
@@ -443,18 +445,3 @@ def _some_quantile(card: ModelCard) -> float | None:
     """The coverage to watch: 0.9 where the file has it, else the highest."""
     known = conformal.coverages(conformal.blocks(card))
     return 0.9 if 0.9 in known else (known[-1] if known else None)
-
-
-def _gap(card: ModelCard) -> tuple[float, float]:
-    """Accuracy - mean confidence on the rows of the calibrator's cross-fitted check, and the variance of that.
-
-    The binned gaps add up to it: under-confidence - over-confidence (metrics of calibrate: under_ece, over_ece).
-    """
-    try:
-        after = card.metrics.get("after", card.metrics)
-        rows = float((card.calibrator or {})["fitted_on"]["rows"])
-        accuracy = float(after["accuracy"]["value"])
-        gap = float(after["under_ece"]["value"]) - float(after["over_ece"]["value"])
-        return gap, max(1e-12, accuracy * (1 - accuracy) / rows)
-    except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError):
-        return 0.0, 0.0

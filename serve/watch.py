@@ -26,6 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.model_card import ModelCard
+
 Array = NDArray[np.float64]
 SHARPNESS = (0.35, 0.5, 0.7, 1.4, 2.0)
 Z95 = 1.959964
@@ -48,6 +50,22 @@ def expected_accuracy(confidence: Array, *, gap: float = 0.0, gap_variance: floa
     variance = float((confidence * (1 - confidence)).sum()) / n**2 + gap_variance
     half = Z95 * math.sqrt(variance)
     return Interval(mean, max(0.0, mean - half), min(1.0, mean + half))
+
+
+def held_out_gap(card: ModelCard | None) -> tuple[float, float]:
+    """Accuracy - mean confidence on the rows of the calibrator's cross-fitted check, and the variance of that.
+
+    The binned gaps add up to it: under-confidence - over-confidence (metrics of calibrate: under_ece, over_ece). Zeros
+    where the file records no such check.
+    """
+    try:
+        after = card.metrics.get("after", card.metrics)  # type: ignore[union-attr]
+        rows = float((card.calibrator or {})["fitted_on"]["rows"])  # type: ignore[union-attr]
+        accuracy = float(after["accuracy"]["value"])
+        gap = float(after["under_ece"]["value"]) - float(after["over_ece"]["value"])
+        return gap, max(1e-12, accuracy * (1 - accuracy) / rows)
+    except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError):
+        return 0.0, 0.0
 
 
 def ece(confidence: Array, correct: Array, *, bins: int = 15, weights: Array | None = None) -> float:

@@ -54,6 +54,15 @@ def test_labels_are_taken_once_corrected_or_unknown(make: Callable[..., Monitor]
     assert served.labels.tolist() == [0, 3]
 
 
+def test_the_log_tells_how_long_each_row_took(make: Callable[..., Monitor], tmp_path: Path) -> None:
+    monitor = make(tmp_path)
+    monitor.record("r", np.zeros((2, 4), np.float32), 0.0125)
+    monitor.record("s", np.zeros((1, 4), np.float32))
+    monitor.flush()
+    (served,) = feedback.read_feedback(tmp_path).served
+    np.testing.assert_array_equal(served.latency_ms, np.array([12.5, 12.5, np.nan], np.float32))
+
+
 def test_a_label_finds_a_row_that_memory_has_long_forgotten(make: Callable[..., Monitor], tmp_path: Path) -> None:
     monitor = make(tmp_path)
     logits = np.array([[0.0, 3.0, 0.0, 0.0]], np.float32)

@@ -162,6 +162,8 @@ def test_labels_by_request_id_and_what_the_monitor_says(tmp_path: Path, model_fi
     (served,) = read_feedback(log).served
     assert len(served.ids) == 40
     assert (served.labels >= 0).sum() == 22
+    assert (served.latency_ms > 0).all()
+    assert len(set(served.latency_ms[20:].tolist())) == 1  # one request of 20 rows
     np.testing.assert_allclose(np.exp(served.logits) / np.exp(served.logits).sum(axis=1, keepdims=True), p, atol=1e-6)
 
 

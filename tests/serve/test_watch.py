@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from calibrant.model_card import ModelCard
+from calibrant.preprocessing import Preprocessing
 from calibrant.serve.watch import (
     Baseline,
     CalibrationAlarm,
@@ -12,6 +15,7 @@ from calibrant.serve.watch import (
     class_bias,
     ece,
     expected_accuracy,
+    held_out_gap,
     rolling,
     wilson,
 )
@@ -35,6 +39,18 @@ def test_expected_accuracy_by_hand() -> None:
     assert got.low == pytest.approx(0.7 - half)
     assert got.high == 1.0
     assert expected_accuracy(np.full(10_000, 0.8), gap=-0.05).value == pytest.approx(0.75)
+
+
+def test_the_held_out_gap_of_a_card_by_hand() -> None:
+    """under 0.01 - over 0.04 = -0.03; variance of an accuracy of 0.8 over 400 rows: 0.16 / 400."""
+    after = {"accuracy": {"value": 0.8}, "under_ece": {"value": 0.01}, "over_ece": {"value": 0.04}}
+    card = ModelCard(
+        ("a", "b"), Preprocessing((8, 8), 8), metrics={"after": after, "before": {}},
+        calibrator={"method": "temperature", "fitted_on": {"rows": 400}},
+    )  # fmt: skip
+    assert held_out_gap(card) == (pytest.approx(-0.03), pytest.approx(0.0004))
+    assert held_out_gap(replace(card, metrics={})) == (0.0, 0.0)
+    assert held_out_gap(None) == (0.0, 0.0)
 
 
 def test_the_interval_of_the_label_free_accuracy_covers_the_truth() -> None:

@@ -39,6 +39,19 @@ def test_what_is_written_is_read_back_joined_with_its_labels(tmp_path: Path) -> 
     assert served.predictions().class_names == ("auk", "crane")
 
 
+def test_latencies_are_kept_by_row_and_unknown_in_logs_of_before(tmp_path: Path) -> None:
+    writer = FeedbackWriter(tmp_path)
+    writer.predictions(MODEL, ["a", "b"], [1.0, 2.0], _logits(2), latency_ms=[0.5, None])
+    writer.predictions(
+        MODEL, ["a", "c"], [3.0, 4.0], _logits(2), latency_ms=[9.0, 12.25]
+    )  # "a" again: the first counts
+    writer.predictions(MODEL, ["d"], [5.0], _logits(1))  # as logs were before latencies
+    writer.close()
+    (served,) = read_feedback(tmp_path).served
+    assert served.ids == ("a", "b", "c", "d")
+    np.testing.assert_array_equal(served.latency_ms, np.array([0.5, np.nan, 12.25, np.nan], np.float32))
+
+
 def test_a_repeated_id_counts_once(tmp_path: Path) -> None:
     writer = FeedbackWriter(tmp_path)
     for seed in (1, 2):
