@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from calibrant.calibration import intervals
 from calibrant.calibration.accumulate import statistics_of_probabilities
 from calibrant.calibration.adjustment import class_weights
-from calibrant.calibration.bins import Bins, equal_mass
+from calibrant.calibration.bins import Bins
 from calibrant.calibration.intervals import GapSample, Measured, mean_interval, measure_gaps, share_interval
+from calibrant.calibration.mass import mass_bins, mass_rows
 from calibrant.calibration.metrics import debiased_of, ece_of, over_under_of, rms_of
 from calibrant.calibration.ranking import area_under_risk_coverage, auroc_of
 from calibrant.calibration.ranking_intervals import measure_aurc, measure_auroc, ranking_of_cells
@@ -196,7 +197,7 @@ def _calibration(s: Statistics, bins: int) -> dict[str, Measured]:
     table = s.bins(bins)
     sample = gap_sample(s, bins)
     halves = over_under_of(table)
-    mass = _mass_bins(s, bins)
+    mass = mass_bins(s, bins)
     mass_sample = GapSample.of(mass, mass.weight**2 / np.maximum(mass_rows(s, mass), 1e-300))
     return {
         "ece": measure_gaps(sample, "sum", value=ece_of(table)),
@@ -219,32 +220,6 @@ def gap_sample(s: Statistics, bins: int) -> GapSample:
     weight = np.where(table.weight > 0, table.weight, 1.0)
     spread = s.confidence_squares(bins) / weight - table.confidence**2
     return GapSample.of(table, s.weight_squares(bins), spread)
-
-
-def _mass_bins(s: Statistics, bins: int) -> Bins:
-    if s.kept is not None:
-        weights = None if s.class_weights is None else s.weights[s.kept.label]
-        return equal_mass(s.kept.confidence, s.kept.correct, bins, weights)
-    return _mass_bins_of_cells(s.cells(), bins)
-
-
-def _mass_bins_of_cells(cells: Bins, bins: int) -> Bins:
-    """Equal-mass bins cut through cells: a cell's rows are taken as evenly mixed."""
-    edges = np.linspace(0, cells.weight.sum(), bins + 1)
-    reached = np.append(0.0, np.cumsum(cells.weight))
-
-    def cut(values: NDArray[Any]) -> Vector:
-        return np.diff(np.interp(edges, reached, np.append(0.0, np.cumsum(values))))
-
-    return Bins(
-        np.rint(cut(cells.rows)).astype(np.int64), cut(cells.weight), cut(cells.confidence_sum), cut(cells.correct_sum)
-    )
-
-
-def mass_rows(s: Statistics, mass: Bins) -> Vector:
-    """Effective rows of each equal-mass bin."""
-    rows: Vector = mass.rows.astype(np.float64) * (s.effective_rows / s.rows)
-    return rows
 
 
 def _classwise(s: Statistics, bins: int) -> Measured:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from calibrant.calibration.bins import Bins
 from calibrant.calibration.intervals import Z95, share_interval
+from calibrant.calibration.mass import mass_bins
 from calibrant.calibration.statistics import Statistics
 
 Vector = NDArray[np.float64]
@@ -48,6 +49,11 @@ def reliability_diagram(statistics: Statistics, bins: int = 15) -> ReliabilityDi
     """Equal-width bins of all rows (weighted where a target prior is set)."""
     table = statistics.bins(bins)
     return _diagram(table, table.confidence_sum - statistics.confidence_squares(bins))
+
+
+def equal_mass_diagram(statistics: Statistics, bins: int = 15) -> ReliabilityDiagram:
+    """Bins of equally many rows (equal weight under a target prior). `low` and `high` mean nothing here."""
+    return diagram_of_bins(mass_bins(statistics, bins))
 
 
 def class_reliability_diagram(statistics: Statistics, predicted: list[int], bins: int = 15) -> ReliabilityDiagram:

@@ -20,13 +20,18 @@ _GRID = np.linspace(0.0, 1.0, 401)
 _BINS = 15
 
 
-def smooth_of_statistics(s: Statistics) -> SmoothEce:
+def residuals_of(s: Statistics) -> tuple[Vector, Vector, Vector | None]:
+    """Confidence, correct - confidence, and weight of each row, or of each cell where rows are not kept."""
     if s.kept is not None:
         weights = None if s.class_weights is None else s.weights[s.kept.label]
-        return smooth_ece_of(s.kept.confidence, s.kept.correct - s.kept.confidence, weights)
+        return s.kept.confidence, s.kept.correct - s.kept.confidence, weights
     cells = s.cells()
     full = cells.weight > 0
-    return smooth_ece_of(cells.confidence[full], -cells.gap[full], cells.weight[full])
+    return cells.confidence[full], -cells.gap[full], cells.weight[full]
+
+
+def smooth_of_statistics(s: Statistics) -> SmoothEce:
+    return smooth_ece_of(*residuals_of(s))
 
 
 def measure_smooth(s: Statistics) -> Measured:

@@ -231,8 +231,8 @@ class Statistics:
             )
         return self.kept
 
-    def predicted_class_bins(self, predicted: int | Iterable[int], count: int = 15) -> Bins:
-        """Rows by what was predicted (one class, or a group of them), in at most `order` bins.
+    def predicted_class_cells(self, predicted: int | Iterable[int]) -> Bins:
+        """Cells of the per-class grid as bins: rows by what was predicted (one class, or a group of them).
 
         The weights of a target prior do not apply: they belong to true classes.
         """
@@ -240,9 +240,12 @@ class Statistics:
         right_n, right_sum = self.right.count[chosen].sum(axis=0), self.right.total[chosen].sum(axis=0)
         wrong = self.wrong_by_predicted
         n = right_n + wrong.count[chosen].sum(axis=0)
-        cells = Bins(n, n.astype(np.float64), right_sum + wrong.total[chosen].sum(axis=0), right_n.astype(np.float64))
+        return Bins(n, n.astype(np.float64), right_sum + wrong.total[chosen].sum(axis=0), right_n.astype(np.float64))
+
+    def predicted_class_bins(self, predicted: int | Iterable[int], count: int = 15) -> Bins:
+        """The same in equal-width bins, at most `order` of them."""
         count = min(check_bins(count), self.order)
-        return _merge(cells, grid(self.order).bins(count), count)
+        return _merge(self.predicted_class_cells(predicted), grid(self.order).bins(count), count)
 
     def class_probability_bins(self, k: int, count: int = 15) -> Bins:
         """Equal-width bins of p_k against y = k, unweighted, in at most `order` bins."""
