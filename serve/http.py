@@ -157,7 +157,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reserved = 0
         self._request: Request | None = None
         self._serial = 0
-        self._keep_alive = True
+        self._keep_alive = self._persists = True
         self._parser: Any = None
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
@@ -278,10 +278,14 @@ class Connection(asyncio.BufferedProtocol):
             self._duplicate = name
         self._headers[name] = value
 
+    def on_headers_complete(self) -> None:
+        # Asked here: once a request without a body is complete, the parser has forgotten it.
+        self._persists = self._parser.should_keep_alive()
+
     def _begin(self, data: bytes, rest: bytes) -> None:
         """After the head: what body follows, and is it acceptable?"""
         parser, headers, limits = self._parser, self._headers, self.limits
-        self._keep_alive = parser.should_keep_alive() and not self.front.draining
+        self._keep_alive = self._persists and not self.front.draining
         if self._duplicate:
             raise Refusal(400, f"the header {self._duplicate.decode()} is there twice")
         if parser.get_http_version() not in ("1.1", "1.0"):
@@ -308,7 +312,7 @@ class Connection(asyncio.BufferedProtocol):
         prefix = headers.get(b"inference-header-content-length", b"0")
         json_length = int(prefix) if prefix.isdigit() and len(prefix) < 18 else 0
         head = Head(
-            parser.get_method(), self._url, headers, parser.should_keep_alive(), int(length), json_length
+            parser.get_method(), self._url, headers, self._persists, int(length), json_length
         )  # fmt: skip
         self.front.keep(data, head)
         self._start(head, rest)
