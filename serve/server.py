@@ -198,6 +198,8 @@ class Server:
             await grpc.stop(self.config.limits.drain_seconds)
         # Callers whose connection waits in the kernel's queue were accepted as far as they know.
         await asyncio.sleep(0.05)
+        for _ in range(3):  # rounds of the loop: what came while this process was held up is accepted as well
+            await asyncio.sleep(0)
         server.close()
         self.front.drain()
         end = time.monotonic() + self.config.limits.drain_seconds

@@ -25,7 +25,7 @@ class Held(Session):
     def run(self, feeds: Any, outputs: Any = None) -> Any:
         if hasattr(self, "leave"):
             self.runs.append(len(feeds["images"]))
-            assert self.leave.wait(10)
+            assert self.leave.wait(60)
         return super().run(feeds, outputs)
 
 
@@ -39,7 +39,7 @@ def _job(pixels: Any, back: list[Job], **extra: Any) -> Job:
     return Job({"images": pixels}, len(pixels), OUTPUTS, back.append, **extra)
 
 
-def _wait(condition: Any, seconds: float = 10.0) -> None:
+def _wait(condition: Any, seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "timed out"
@@ -65,12 +65,14 @@ def test_what_waits_runs_together_and_each_gets_its_own_rows(model_file: Path, t
 
 
 def test_a_lone_request_does_not_wait(model_file: Path, tiny: ModuleType) -> None:
-    batcher, back = Batcher(_held(model_file), cap=64), []
-    batcher.session.leave.set()  # type: ignore[attr-defined]
-    job = _job(tiny.pictures(1), back)
-    batcher.put(job)
-    _wait(lambda: back)
-    assert job.started - job.queued < 0.05
+    """A batcher that waited for company would always wait; a busy machine holds up some requests, never all."""
+    batcher, waits = Batcher(Session(model_file, threads=1), cap=64), []
+    while len(waits) < 500 and min(waits, default=1.0) > 0.002:
+        back: list[Job] = []
+        batcher.put(_job(tiny.pictures(1), back))
+        _wait(lambda: back)  # noqa: B023
+        waits.append(back[0].started - back[0].queued)
+    assert min(waits) <= 0.002
     batcher.close()
 
 
@@ -174,7 +176,7 @@ def test_closing_finishes_what_waits(model_file: Path, tiny: ModuleType) -> None
     for seed in range(5):
         batcher.put(_job(tiny.pictures(1, seed), back))
     session.leave.set()
-    batcher.close(timeout=10)
+    batcher.close(timeout=60)
     assert all(job.result is not None for job in back)
     assert len(back) == 5
     with pytest.raises(Refusal, match="unloaded"):

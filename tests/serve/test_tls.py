@@ -24,12 +24,12 @@ def test_https_with_a_certificate_of_ones_own(model_file: Path, tmp_path: Path) 
     with running(model_file, arguments=arguments) as server:
         assert server.url.startswith("https://")
         context = ssl.create_default_context(cafile=str(cert))
-        with httpx.Client(verify=context) as client:
+        with httpx.Client(verify=context, timeout=60) as client:
             assert client.get(f"{server.url}/v2/health/ready").json()["ready"] is True
             big = client.post(f"{server.url}/v2/models/birds/infer", content=b"x" * 3_000_000)
             assert big.status_code == 400
     arguments = ["--port", "0", "--tls-cert", str(tmp_path / "none.pem"), "--quiet"]
     command = [sys.executable, "-m", "calibrant", "serve", str(model_file), *arguments]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 2
     assert "the certificate cannot be used" in run.stderr
