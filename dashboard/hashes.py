@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from functools import lru_cache
 
-from calibrant.dashboard.artifacts import Stamp
+from calibrant.dashboard.files import Stamp
 
 
 @lru_cache(256)

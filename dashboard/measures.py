@@ -27,7 +27,8 @@ from calibrant.calibration.reliability import (
 )
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics import ROWS_KEPT, Statistics, for_file
-from calibrant.dashboard.artifacts import CalibratorRef, PredictionsRef, Stamp, stamp, stamps
+from calibrant.dashboard.artifacts import CalibratorRef, PredictionsRef
+from calibrant.dashboard.files import Stamp, stamp, stamps
 from calibrant.errors import DataError
 from calibrant.predictions import Predictions, read_predictions
 

@@ -9,8 +9,9 @@ from typing import Any
 import streamlit as st
 
 from calibrant.dashboard import settings
-from calibrant.dashboard.artifacts import Shelf, scan
+from calibrant.dashboard.artifacts import Shelf
 from calibrant.dashboard.plain import plain
+from calibrant.dashboard.shelf import scan
 from calibrant.dashboard.views import laboratory, overview, production, reliability, training, tryit
 from calibrant.errors import CalibrantError
 

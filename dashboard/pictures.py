@@ -9,7 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from calibrant.dashboard.artifacts import PredictionsRef, Run, Shelf, Stamp, inside, stamp
+from calibrant.dashboard.artifacts import PredictionsRef, Run, Shelf
+from calibrant.dashboard.files import Stamp, inside, stamp
 from calibrant.errors import DataError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from calibrant.dashboard import charts, downloads
-from calibrant.dashboard.artifacts import Trouble
+from calibrant.dashboard.files import Trouble
 from calibrant.dashboard.plain import plain, short
 from calibrant.dashboard.theme import Palette, palette
 

@@ -20,7 +20,9 @@ from calibrant.calibration.intervals import share_interval
 from calibrant.calibration.reliability import ReliabilityDiagram, reliability_diagram
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics import Statistics
-from calibrant.dashboard.artifacts import Model, Stamp, card_of, stamp
+from calibrant.dashboard.artifacts import Model
+from calibrant.dashboard.contents import card_of
+from calibrant.dashboard.files import Stamp, stamp
 from calibrant.dashboard.hashes import sha256
 from calibrant.errors import FormatError
 from calibrant.feedback import Feedback, Served, read_feedback, segments

@@ -11,7 +11,9 @@ import streamlit as st
 
 from calibrant.calibration import Measured
 from calibrant.dashboard import charts, controls, downloads, jobs, measures, settings, show
-from calibrant.dashboard.artifacts import Model, Run, Shelf, Trouble, read_log
+from calibrant.dashboard.artifacts import Model, Run, Shelf
+from calibrant.dashboard.contents import read_log
+from calibrant.dashboard.files import Trouble
 from calibrant.dashboard.measures import Scored, Summary
 from calibrant.dashboard.plain import plain, short
 from calibrant.dashboard.views.reliability import table_of

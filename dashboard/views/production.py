@@ -11,7 +11,8 @@ import pandas as pd
 import streamlit as st
 
 from calibrant.dashboard import charts, controls, downloads, recalibration, show, traffic
-from calibrant.dashboard.artifacts import FeedbackRef, Model, PredictionsRef, Run, Shelf, stamp, stamps
+from calibrant.dashboard.artifacts import FeedbackRef, Model, PredictionsRef, Run, Shelf
+from calibrant.dashboard.files import stamp, stamps
 from calibrant.dashboard.plain import plain, short
 from calibrant.dashboard.recalibration import Trial
 from calibrant.dashboard.traffic import Traffic

@@ -11,7 +11,8 @@ import pandas as pd
 import streamlit as st
 
 from calibrant.dashboard import charts, controls, show
-from calibrant.dashboard.artifacts import Run, Shelf, read_log
+from calibrant.dashboard.artifacts import Run, Shelf
+from calibrant.dashboard.contents import read_log
 from calibrant.dashboard.plain import plain
 
 MOST_RUNS = 6

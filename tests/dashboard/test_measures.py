@@ -9,8 +9,9 @@ import pytest
 
 from calibrant.calibration import evaluate, metrics
 from calibrant.dashboard import measures, rows
-from calibrant.dashboard.artifacts import Run, scan
+from calibrant.dashboard.artifacts import Run
 from calibrant.dashboard.measures import Scored
+from calibrant.dashboard.shelf import scan
 from calibrant.predictions import read_predictions
 
 from .conftest import write_run

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from calibrant.dashboard import pictures
-from calibrant.dashboard.artifacts import scan
+from calibrant.dashboard.shelf import scan
 from calibrant.errors import DataError
 
 from .conftest import write_run

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calibrant.dashboard import recalibration, traffic
-from calibrant.dashboard.artifacts import scan
+from calibrant.dashboard.shelf import scan
 from calibrant.dashboard.views.production import volume
 from calibrant.errors import CalibrantError, DataError, FormatError, ModelError
 from calibrant.feedback import Model, read_feedback

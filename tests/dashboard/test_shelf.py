@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant.dashboard import artifacts
-from calibrant.dashboard.artifacts import inside, read_log, scan
+from calibrant.dashboard import files
+from calibrant.dashboard.contents import read_log
+from calibrant.dashboard.files import inside
 from calibrant.dashboard.groups import class_groups
+from calibrant.dashboard.shelf import scan
 from calibrant.predictions import Predictions, Source
 
 from .conftest import logits_and_labels, source, write_run
@@ -134,7 +136,7 @@ def test_a_folder_that_did_not_change_is_not_listed_again(tmp_path: Path, monkey
     scan(tmp_path)
     listed: list[Path] = []
     real = os.scandir
-    monkeypatch.setattr(artifacts.os, "scandir", lambda p: listed.append(Path(p)) or real(p))
+    monkeypatch.setattr(files.os, "scandir", lambda p: listed.append(Path(p)) or real(p))
     scan(tmp_path)
     assert listed == []
     (tmp_path / "a" / "new.json").write_text("{}")
