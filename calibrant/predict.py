@@ -17,7 +17,10 @@ from calibrant.errors import ConfigError, FormatError
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
-    "--data", required=True, type=click.Path(path_type=Path), help="Folder of images, with or without class folders."
+    "--data",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder of images, with or without class folders; for a file also tar or Parquet shards, or a folder of them.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Predictions file.  [default: predictions.parquet]")
 @click.option(
@@ -67,6 +70,7 @@ def predict(
     Examples:
       calibrant predict runs/first --data images --out test.parquet
       calibrant predict model.onnx --data images/test --out served.parquet
+      calibrant predict model.onnx --data shards --split val
     """  # fmt: skip
     out = out or Path("predictions.parquet")
     on_bad: Literal["fail", "skip"] = "skip" if on_bad_image == "skip" else "fail"

@@ -1,4 +1,4 @@
-"""`calibrant predict MODEL.onnx`: a folder of images through a deployed file, into a predictions file.
+"""`calibrant predict MODEL.onnx`: a folder of images, or shards of them, through a deployed file.
 
 Threads decode while the session runs, answers come in the order of the images, and finished parts are kept beside the
 output until all are there, so that an interrupted run goes on where it was when it is started again.
@@ -27,8 +27,8 @@ from calibrant.predictions import PredictionsFile, PredictionsWriter, Source
 from calibrant.preprocessing import open_image
 from calibrant.progress import bar
 from calibrant.serve.classifier import Classifier, load
-from calibrant.serve.folder import ImageFile, read_images
 from calibrant.serve.images import Pixels
+from calibrant.serve.picture_source import Content, Picture, PictureSource, open_source
 from calibrant.serve.providers import available_cores
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def predict_model(
     threads: int | None = None,
     part: int = PART,
 ) -> Path:
-    """Writes the predictions of a deployed file for a folder of images; gives the file.
+    """Writes the predictions of a deployed file for a folder of images, or tar or Parquet shards; gives the file.
 
     The logits written are the model's own, so that a calibrator can be fitted on them: the prior term is always taken
     off, and so is a calibrator that is a diagonal map. Where it is another map its outcome is written, and
@@ -65,7 +65,8 @@ def predict_model(
     `<out>.bad-images.txt`.
     """
     classifier, out = load(model, providers=providers, threads=threads), Path(out)
-    images = read_images(Path(data), classifier.class_names, split=split)
+    images = open_source(Path(data), classifier.class_names, split=split)
+    total = len(images.pictures)
     if features and "features" not in classifier.session.outputs:
         raise ModelError("has no output `features`", where=model, fix="export it with --features")
     source, sha256 = source_of(classifier), classifier.session.sha256()
@@ -73,27 +74,27 @@ def predict_model(
     folder = out.with_name(out.name + ".parts")
     _resume(folder, _key(sha256, images, split, features, on_bad_image, part))
     bad: list[Bad] = []
-    shown = bar(what=f"predict {split}", total=len(images), unit="img")
+    shown = bar(what=f"predict {split}", total=total, unit="img")
     with ThreadPoolExecutor(workers or available_cores(), "decode") as pool:
-        for number, start in enumerate(range(0, len(images), part)):
-            chunk, path = images[start : start + part], folder / f"part-{number:06d}.parquet"
+        for number, start in enumerate(range(0, total, part)):
+            stop, path = min(start + part, total), folder / f"part-{number:06d}.parquet"
             listing = path.with_suffix(".bad.json")
             if path.exists():
                 bad += [Bad(**entry) for entry in json.loads(listing.read_text())]
-                shown.update(len(chunk))
+                shown.update(stop - start)
                 continue
             run = _Run(classifier, pool, batch_size or 32, on_bad_image, features)
             with PredictionsWriter(path, source) as writer:
-                for files, logits, feats in run.over(chunk):
-                    labels = np.array([f.label for f in files], np.int64)
-                    writer.append([f.id for f in files], labels, logits, features=feats, split=split)
-                    shown.update(len(files))
+                for pictures, logits, feats in run.over(images.contents(start, stop)):
+                    labels = np.array([p.label for p in pictures], np.int64)
+                    writer.append([p.id for p in pictures], labels, logits, features=feats, split=split)
+                    shown.update(len(pictures))
                 # Before the part takes its name: a part without its list would be taken as complete.
                 atomic.write_json(listing, [b.__dict__ for b in run.bad])
             bad += run.bad
     shown.close()
     _join(folder, out, source, features=features)
-    _list_bad(out, bad, len(images))
+    _list_bad(out, bad, total)
     return out
 
 
@@ -128,28 +129,28 @@ class _Run:
         self.bad: list[Bad] = []
 
     def over(
-        self, images: Sequence[ImageFile]
-    ) -> Iterator[tuple[list[ImageFile], NDArray[np.float32], NDArray[np.float32] | None]]:
-        files: list[ImageFile] = []
+        self, contents: Iterator[tuple[Picture, Content]]
+    ) -> Iterator[tuple[list[Picture], NDArray[np.float32], NDArray[np.float32] | None]]:
+        pictures: list[Picture] = []
         pixels: list[Pixels] = []
-        for file, decoded in self._decoded(images):
+        for picture, decoded in self._decoded(contents):
             if isinstance(decoded, DataError):
-                self._note(file, decoded)
+                self._note(picture, decoded)
                 continue
-            files.append(file)
+            pictures.append(picture)
             pixels.append(decoded)
-            if len(files) == self.batch:
-                yield self._predict(files, pixels)
-                files, pixels = [], []
-        if files:
-            yield self._predict(files, pixels)
+            if len(pictures) == self.batch:
+                yield self._predict(pictures, pixels)
+                pictures, pixels = [], []
+        if pictures:
+            yield self._predict(pictures, pixels)
 
-    def _decoded(self, images: Sequence[ImageFile]) -> Iterator[tuple[ImageFile, Pixels | DataError]]:
-        """In order, decoded at most four batches ahead, so that memory does not grow with the folder."""
-        ahead: deque[tuple[ImageFile, Future[Pixels | DataError]]] = deque()
+    def _decoded(self, contents: Iterator[tuple[Picture, Content]]) -> Iterator[tuple[Picture, Pixels | DataError]]:
+        """In order, decoded at most four batches ahead, so that memory does not grow with the data."""
+        ahead: deque[tuple[Picture, Future[Pixels | DataError]]] = deque()
         card = self.classifier.card
-        for file in images:
-            ahead.append((file, self.pool.submit(_decode, card, file)))
+        for picture, content in contents:
+            ahead.append((picture, self.pool.submit(_decode, card, picture, content)))
             if len(ahead) >= 4 * self.batch:
                 first, future = ahead.popleft()
                 yield first, future.result()
@@ -157,32 +158,38 @@ class _Run:
             first, future = ahead.popleft()
             yield first, future.result()
 
-    def _note(self, file: ImageFile, error: DataError) -> None:
+    def _note(self, picture: Picture, error: DataError) -> None:
         if self.on_bad == "fail":
-            raise DataError(error.what, where=file.path, fix="mend or remove it, or use --on-bad-image skip")
-        self.bad.append(Bad(file.id, error.what))
+            # In a shard the id begins with the name of the shard.
+            inside = picture.id.startswith(f"{picture.path.name}/")
+            where = picture.path.parent / picture.id if inside else picture.path
+            raise DataError(error.what, where=where, fix="mend or remove it, or use --on-bad-image skip")
+        self.bad.append(Bad(picture.id, error.what))
 
     def _predict(
-        self, files: list[ImageFile], pixels: list[Pixels]
-    ) -> tuple[list[ImageFile], NDArray[np.float32], NDArray[np.float32] | None]:
+        self, pictures: list[Picture], pixels: list[Pixels]
+    ) -> tuple[list[Picture], NDArray[np.float32], NDArray[np.float32] | None]:
         outputs = self.classifier.outputs(np.stack(pixels), batch_size=self.batch)
         features = np.asarray(outputs["features"], np.float32) if self.features else None
-        return files, own_logits(self.classifier, outputs["logits"]), features
+        return pictures, own_logits(self.classifier, outputs["logits"]), features
 
 
-def _decode(card: ModelCard, file: ImageFile) -> Pixels | DataError:
+def _decode(card: ModelCard, picture: Picture, content: Content) -> Pixels | DataError:
     try:
-        return card.preprocessing.pixels(open_image(file.path))
+        return card.preprocessing.pixels(open_image(content()))
     except DataError as error:
         return error
 
 
-def _key(sha256: str, images: Sequence[ImageFile], *rest: object) -> str:
+def _key(sha256: str, images: PictureSource, *rest: object) -> str:
     """What a part depends on; parts of anything else are thrown away."""
     digest = hashlib.sha256(f"{sha256} {rest}".encode())
-    for image in images:
-        info = image.path.stat()
-        digest.update(f"{image.id}\0{image.label}\0{info.st_size}\0{info.st_mtime_ns}\n".encode())
+    path = None
+    for picture in images.pictures:
+        if picture.path != path:  # once for each shard
+            path, info = picture.path, picture.path.stat()
+            digest.update(f"{info.st_size}\0{info.st_mtime_ns}\0".encode())
+        digest.update(f"{picture.id}\0{picture.label}\n".encode())
     return digest.hexdigest()
 
 

@@ -11,6 +11,7 @@ from calibrant.errors import DataError
 from calibrant.predictions import read_predictions
 from calibrant.serve import load, offline
 from calibrant.serve.offline import predict_model
+from calibrant.serve.picture_source import Picture
 
 
 def _folder(root: Path, classes: tuple[str, ...], each: int = 3) -> Path:
@@ -75,18 +76,20 @@ def test_an_interrupted_run_goes_on_where_it_was(
     folder, out = _folder(tmp_path / "data", tiny.CLASSES), tmp_path / "p.parquet"
     decode, seen = offline._decode, []
 
-    def interrupted(card: object, file: offline.ImageFile) -> object:
-        seen.append(file.id)
+    def interrupted(card: object, picture: Picture, content: object) -> object:
+        seen.append(picture.id)
         if len(seen) > 9:
             raise KeyboardInterrupt
-        return decode(card, file)  # type: ignore[arg-type]
+        return decode(card, picture, content)  # type: ignore[arg-type]
 
     monkeypatch.setattr(offline, "_decode", interrupted)
     with pytest.raises(KeyboardInterrupt):
         predict_model(model_file, folder, out, part=4, batch_size=1, workers=1)
     assert not out.exists()
     seen.clear()
-    monkeypatch.setattr(offline, "_decode", lambda card, file: (seen.append(file.id), decode(card, file))[1])
+    monkeypatch.setattr(
+        offline, "_decode", lambda card, picture, content: (seen.append(picture.id), decode(card, picture, content))[1]
+    )
     predict_model(model_file, folder, out, part=4, batch_size=1, workers=1)
     assert len(seen) == 4  # two of three parts were there
     np.testing.assert_allclose(read_predictions(out).logits, _own(folder, read_predictions(out).ids, tiny), atol=2e-5)

@@ -1,0 +1,153 @@
+"""Parquet shards: encoded images in a column `image`, as bytes or as Hugging Face's struct {bytes, path}.
+
+`label` (or `labels`, `class`) may be missing; it holds class names or numbers. Where Hugging Face's metadata names the
+numbers, the names count, since another model may number its classes otherwise. `key` (or `id`, `__key__`), else the
+path beside the bytes, else the number of the row tells the rows apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calibrant.errors import DataError, did_you_mean
+from calibrant.serve.picture_source import Content, Picture, label_of
+
+_IMAGES, _LABELS, _KEYS = (
+    ("image", "img", "jpg", "png", "bytes"),
+    ("label", "labels", "class"),
+    ("key", "id", "__key__"),
+)
+_ROWS_AT_ONCE = 64  # a row group may be larger than memory
+
+
+@dataclass(frozen=True)
+class _Shard:
+    path: Path
+    image: str
+    struct: bool
+    first: int  # number of its first row in all shards
+    row_groups: tuple[int, ...]  # rows
+
+
+class ParquetShards:
+    """Keys and labels are read at once, images as a stream."""
+
+    def __init__(self, files: Sequence[Path], class_names: Sequence[str]) -> None:
+        self.pictures: list[Picture] = []
+        self._shards = [self._open(path, class_names) for path in files]
+        if not self.pictures:
+            raise DataError("holds no rows", where=files[0])
+
+    def contents(self, start: int, stop: int) -> Iterator[tuple[Picture, Content]]:
+        for shard in self._shards:
+            end = shard.first + sum(shard.row_groups)
+            if shard.first < stop and end > start:
+                for row, content in _stream(shard, max(start, shard.first), min(stop, end)):
+                    yield self.pictures[row], content
+
+    def _open(self, path: Path, class_names: Sequence[str]) -> _Shard:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            with pq.ParquetFile(path) as file:
+                schema = file.schema_arrow
+                image, struct = _image_column(schema, path)
+                label = next((n for n in _LABELS if n in schema.names), None)
+                key = next((n for n in _KEYS if n in schema.names), None)
+                if key is None and struct and schema.field(image).type.get_field_index("path") >= 0:
+                    key = f"{image}.path"
+                small = file.read(columns=[c for c in (label, key) if c is not None])
+                groups = tuple(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))
+        except (pa.ArrowException, OSError) as error:
+            said = str(error).splitlines()[0][:120]
+            raise DataError(f"cannot be read as a Parquet file ({said})", where=path) from None
+        shard = _Shard(path, image, struct, len(self.pictures), groups)
+        ids = _ids(small, key, path.name, sum(groups))
+        values = small.column(label).to_pylist() if label is not None else [None] * len(ids)
+        names = _named_classes(schema, label)
+        for id_, value in zip(ids, values, strict=True):
+            if names is not None and isinstance(value, int) and 0 <= value < len(names):
+                value = names[value]
+                if value not in class_names:
+                    raise DataError(f'its class "{value}" is not a class of the model', where=path,
+                                    fix=did_you_mean(value, class_names))  # fmt: skip
+            self.pictures.append(Picture(id_, path, label_of(value, class_names, where=path, id_=id_)))
+        return shard
+
+
+def _image_column(schema: Any, path: Path) -> tuple[str, bool]:
+    """Its name, and whether it is a struct with the bytes in a field."""
+    import pyarrow.types as types
+
+    for name in (*_IMAGES, *schema.names):
+        if name not in schema.names:
+            continue
+        kind = schema.field(name).type
+        if types.is_binary(kind) or types.is_large_binary(kind):
+            return name, False
+        if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+            return name, True
+    known = ", ".join(schema.names[:8])
+    fix = "is it a predictions file?" if "logits" in schema.names else "write encoded images to a column `image`"
+    raise DataError(f"has no column of image bytes (it has {known})", where=path, fix=fix)
+
+
+def _named_classes(schema: Any, label: str | None) -> list[str] | None:
+    """The names that Hugging Face's metadata gives to the numbers of the label column."""
+    try:
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        return [str(name) for name in features[label]["names"]]
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _ids(table: Any, key: str | None, file: str, rows: int) -> list[str]:
+    if key is None:
+        return [f"{file}/{row}" for row in range(rows)]
+    column = table.column(key.partition(".")[0])
+    if "." in key:
+        import pyarrow.compute as pc
+
+        column = pc.struct_field(column, "path")
+    values = column.to_pylist()
+    if any(value is None for value in values) or len(set(values)) < len(values):
+        return [f"{file}/{row}" for row in range(rows)]
+    return [f"{file}/{value}" for value in values]
+
+
+def _stream(shard: _Shard, start: int, stop: int) -> Iterator[tuple[int, Content]]:
+    """Number of each row and its bytes; row groups that lie outside are not read."""
+    import pyarrow.parquet as pq
+
+    row, groups = shard.first, []
+    first = None
+    for number, rows in enumerate(shard.row_groups):
+        if row < stop and row + rows > start:
+            groups.append(number)
+            first = row if first is None else first
+        row += rows
+    column = f"{shard.image}.bytes" if shard.struct else shard.image
+    row = shard.first if first is None else first
+    with pq.ParquetFile(shard.path) as file:
+        for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=[column]):
+            values = batch.column(0).field("bytes") if shard.struct else batch.column(0)
+            for value in values:
+                if start <= row < stop:
+                    yield row, _Bytes(value)
+                row += 1
+
+
+@dataclass(frozen=True)
+class _Bytes:
+    value: Any  # a binary scalar of Arrow, copied when it is asked for
+
+    def __call__(self) -> bytes:
+        content = self.value.as_py()
+        if content is None:
+            raise DataError("has no bytes in its row", where="image")
+        return bytes(content)
