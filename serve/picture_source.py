@@ -20,7 +20,8 @@ class Picture:
 
 
 class PictureSource(Protocol):
-    pictures: Sequence[Picture]
+    @property
+    def pictures(self) -> Sequence[Picture]: ...
 
     def contents(self, start: int, stop: int) -> Iterator[tuple[Picture, Content]]:
         """The pictures from `start` up to `stop`, in order."""
@@ -34,7 +35,10 @@ def open_source(data: Path, class_names: Sequence[str], *, split: str) -> Pictur
     from calibrant.serve.tar_shards import TarShards
 
     if data.is_file():
-        kinds = {".tar": TarShards, ".parquet": ParquetShards}
+        kinds: dict[str, Callable[[list[Path], Sequence[str]], PictureSource]] = {
+            ".tar": TarShards,
+            ".parquet": ParquetShards,
+        }
         if data.suffix.lower() not in kinds:
             raise DataError("is a file; give a folder of images, or a .tar or .parquet shard", where=data)
         return kinds[data.suffix.lower()]([data], class_names)
