@@ -23,6 +23,7 @@ import click
     "--view", "views", multiple=True, default=("eval",), show_default=True,
     help="eval, flip, full, full-flip, crop1, crop2, ...; repeat for several. New views are added to a cache.",
 )  # fmt: skip
+@click.option("--split", "splits", multiple=True, help="Only this split, e.g. train for random crops; repeatable.")
 @click.option("--image-size", type=int, help="Pixels; the model's own if not given.")
 @click.option("--crop-pct", type=float, help="Crop over resize; the model's own if not given.")
 @click.option("--amp", type=click.Choice(["none", "bf16", "fp16"]), default="none", show_default=True)
@@ -37,7 +38,7 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Result as JSON.")
 def features(
     model: str, data: Path, out: Path, weights: Path | None, pretrained: bool, pooling: Any, views: tuple[str, ...],
-    image_size: int | None, crop_pct: float | None, amp: Any, storage: Any, batch_size: int, workers: int, seed: int,
+    splits: tuple[str, ...], image_size: int | None, crop_pct: float | None, amp: Any, storage: Any, batch_size: int, workers: int, seed: int,
     device: str, options: tuple[str, ...], as_json: bool,
 ) -> None:  # fmt: skip
     """Run a frozen backbone over a folder once and keep its features.
@@ -51,7 +52,7 @@ def features(
     done = extract(
         FeatureConfig(
             model, data, out, pretrained, weights, pooling, views, image_size, crop_pct, amp, storage, batch_size,
-            workers=workers, seed=seed, device=device, options=with_overrides({}, options),
+            workers=workers, seed=seed, device=device, options=with_overrides({}, options), splits=splits,
         )
     )  # fmt: skip
     m = done.cache.manifest

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant._version import __version__
-from calibrant.errors import ConfigError, DataError, FormatError
+from calibrant.errors import ConfigError, DataError, FormatError, did_you_mean
 from calibrant.preprocessing import Preprocessing
 from calibrant.progress import bar
 from calibrant.train.data.folder import class_folders, read_classes, read_known_classes, require_folder, split_folder
@@ -66,6 +66,7 @@ class FeatureConfig:
     seed: int = 0
     device: str = "auto"
     options: Mapping[str, Any] | None = None
+    splits: tuple[str, ...] = ()  # extract these only; empty: all. The cache describes all of them either way
     keep_backbone: bool = True  # its weights beside the features, so that a head can be fused without them
 
 
@@ -105,6 +106,10 @@ def extract(config: FeatureConfig) -> Extracted:
     if len(set(config.views)) != len(config.views):
         raise ConfigError("a view is named twice", where="--view")
     class_names, splits = read_splits(config.data)
+    for name in config.splits:
+        if name not in splits:
+            raise DataError(f'has no split "{name}"', where=config.data, fix=did_you_mean(name, splits))
+    chosen = config.splits or tuple(splits)
     size = None if config.image_size is None else (config.image_size, config.image_size)
     backbone = load_backbone(
         config.model, pooling=config.pooling, pretrained=config.pretrained, weights=config.weights, input_size=size,
@@ -118,10 +123,11 @@ def extract(config: FeatureConfig) -> Extracted:
     todo = [
         (split, number, views)
         for split in splits
+        if split in chosen
         for number in range(cache.shards(split))
         if (views := [v for v in config.views if not cache.shard(split, v, number).is_file()])
     ]
-    total = sum(cache.shards(split) for split in splits) * len(config.views)
+    total = sum(cache.shards(split) for split in set(chosen)) * len(config.views)
     device = torch.device(
         ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
     )

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from calibrant.errors import ConfigError, FormatError
+from calibrant.errors import ConfigError, DataError, FormatError
 from calibrant.preprocessing import Preprocessing
 from calibrant.train.heads.backbone import cached_backbone, load_backbone
 from calibrant.train.heads.cache import FeatureCache
@@ -53,6 +53,19 @@ def test_extraction_goes_on_where_it_stopped_and_adds_views(images: Path, weight
     more = extract(config(images, weights, out, views=("eval", "flip", "crop1")))
     assert (more.made, more.kept) == (10, 5)
     assert FeatureCache.open(out).manifest.views == ("eval", "flip", "crop1")
+
+
+def test_one_split_can_have_a_view_that_the_others_lack(images: Path, weights: Path, tmp_path: Path) -> None:
+    out = tmp_path / "f"
+    extract(config(images, weights, out))
+    more = extract(config(images, weights, out, views=("crop1",), splits=("train",)))
+    assert (more.made, more.kept) == (3, 0)
+    cache = FeatureCache.open(out)
+    assert len(cache.read("train", "crop1").ids) == 10
+    with pytest.raises(DataError, match="test \\(crop1\\) lacks 2 of 2"):
+        cache.read("test", "crop1")
+    with pytest.raises(DataError, match='no split "tran".*train'):
+        extract(config(images, weights, out, splits=("tran",)))
 
 
 def test_threads_and_batches_do_not_change_a_random_view(images: Path, weights: Path, tmp_path: Path) -> None:
