@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +79,8 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
         if not table.get("data", {}).get("path") and not any(s.startswith("data.path=") for s in settings):
             raise ConfigError("no data", fix="pass --data DIR, or set data.path in the config file")
         resolved = train_config(table, settings, where=config or "options")
-    run = fit(resolved, resume=resume, overwrite=overwrite, on_epoch=_show)
+    with _warnings_in_a_line():
+        run = fit(resolved, resume=resume, overwrite=overwrite, on_epoch=_show)
     _report(run, as_json=as_json)
 
 
@@ -104,6 +107,26 @@ def _laid_over(table: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
             inner.clear()  # another loss has other options
         inner[last] = value
     return table
+
+
+@contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """A warning to users of the library is a line to users of the command, without a place in our code."""
+    import warnings
+
+    from calibrant.train.losses.prior import DoubleCorrectionWarning
+
+    shown = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+        if issubclass(category, DoubleCorrectionWarning):
+            click.echo(f"warning: {message}", err=True)
+        else:
+            shown(message, category, *rest, **more)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 def _show(epoch: Epoch) -> None:

@@ -106,7 +106,12 @@ class AugmentConfig:
     erasing: float = 0.0  # probability
     mixup: float = 0.0  # alpha of its Beta distribution
     cutmix: float = 0.0
+    superpixel_mix: int = 0  # OcCaMix: so many of the most salient superpixels of another image are pasted (its 3)
+    superpixels: tuple[int, int] = (30, 50)  # superpixel_mix: an image is cut into so many, drawn for each batch
     mix_prob: float = 1.0  # share of batches that are mixed
+    transplant: float = 0.0  # share of the images of frequent classes that get the salient patch of a rare one
+    transplant_area: tuple[float, float] = (0.1, 0.3)  # of the patch, as a share of the image
+    saliency: Literal["class-map", "spectral"] = "class-map"  # of those two: the network's own, or without one
 
 
 @dataclass(frozen=True)
@@ -186,21 +191,48 @@ def _check(config: TrainConfig, where: str | Path) -> None:
         ("augment.mixup", config.augment.mixup, 0, 1e6),
         ("augment.cutmix", config.augment.cutmix, 0, 1e6),
         ("augment.mix_prob", config.augment.mix_prob, 0, 1),
+        ("augment.superpixel_mix", config.augment.superpixel_mix, 0, 1e6),
+        ("augment.transplant", config.augment.transplant, 0, 1),
         ("data.imbalance", data.imbalance, 1, 1e9),
     ]
     for name, value, low, high in limits:
         if value is not None and not low <= value <= high:
             raise ConfigError(f"{name} is {value:g}, but must be from {low:g} to {high:g}", where=where)
-    low, high = config.augment.scale
-    if not 0 < low <= high <= 1:
-        raise ConfigError(f"augment.scale is [{low:g}, {high:g}], but must be 0 < low <= high <= 1", where=where)
-    mixed = (config.augment.mixup or config.augment.cutmix) and config.augment.mix_prob == 1
-    if mixed and config.loss.name == "vace":
-        raise ConfigError(
-            "vace learns the scatter of classes from unmixed batches and would see none", where="augment.mix_prob",
-            fix="set it below 1, for example 0.5",
-        )  # fmt: skip
+    _check_mixing(config, where)
     if data.val_fraction + data.test_fraction >= 1:
         raise ConfigError("data.val_fraction and data.test_fraction leave nothing to train on", where=where)
     if schedule.name == "multistep" and not schedule.milestones:
         raise ConfigError("schedule multistep needs schedule.milestones = [epoch, ...]", where=where)
+
+
+def _check_mixing(config: TrainConfig, where: str | Path) -> None:
+    """Ranges, and pairs of settings of which one would do nothing."""
+    augment = config.augment
+    for name, (low, high) in (("scale", augment.scale), ("transplant_area", augment.transplant_area)):
+        if not 0 < low <= high <= 1:
+            raise ConfigError(f"augment.{name} is [{low:g}, {high:g}], but must be 0 < low <= high <= 1", where=where)
+    fewest, most = augment.superpixels
+    if not max(2, augment.superpixel_mix + 1) <= fewest <= most <= 1024:
+        raise ConfigError(
+            f"augment.superpixels is [{fewest}, {most}], but must be low <= high <= 1024, with more of them than the "
+            f"{augment.superpixel_mix} that are pasted", where=where,
+        )  # fmt: skip
+    always_mixed = (augment.mixup or augment.cutmix or augment.superpixel_mix) and augment.mix_prob == 1
+    if always_mixed and config.loss.name == "vace":
+        raise ConfigError(
+            "vace learns the scatter of classes from unmixed batches and would see none", where="augment.mix_prob",
+            fix="set it below 1, for example 0.5",
+        )  # fmt: skip
+    if (
+        config.model.token_reduction is not None
+        and augment.saliency == "class-map"
+        and (augment.superpixel_mix or augment.transplant)
+    ):
+        raise ConfigError(
+            "a transformer whose tokens are reduced has no class map", where="augment.saliency", fix='use "spectral"'
+        )
+    if always_mixed and augment.transplant:
+        raise ConfigError(
+            "patches are transplanted in batches that are not mixed, and all are", where="augment.mix_prob",
+            fix="set it below 1, for example 0.5, or leave augment.transplant out",
+        )  # fmt: skip

@@ -19,10 +19,11 @@ from calibrant.preprocessing import Preprocessing
 from calibrant.train.checkpoint import load_checkpoint, remove_leftovers
 from calibrant.train.config import TrainConfig, train_config
 from calibrant.train.data.augment import Augmentation
+from calibrant.train.data.donors import Donors
 from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.data.loader import BatchPlan, TrainDataset, make_loader
 from calibrant.train.data.pixels import FileStore, PixelStore
-from calibrant.train.data.sources import read_data, sampling_weights
+from calibrant.train.data.sources import SAMPLER_STRENGTH, donors_of, read_data, sampling_weights
 from calibrant.train.distributed import Ranks, barrier, pick_device, processes, same_start
 from calibrant.train.evaluate import EvalSource
 from calibrant.train.history import History
@@ -30,18 +31,18 @@ from calibrant.train.images import prepare_images, worker_count
 from calibrant.train.loop import Epoch, Parts, Trainer
 from calibrant.train.losses import create_loss
 from calibrant.train.losses.base import Loss
+from calibrant.train.losses.prior import total_correction
 from calibrant.train.model import FeatureModel
 from calibrant.train.network import build_network
 from calibrant.train.optim import build_optimizer, build_schedule, default_lr
 from calibrant.train.predict import write_predictions
 from calibrant.train.random import seed_everything
 from calibrant.train.record import (
-    SAMPLER_STRENGTH,
     check_fingerprint,
+    data_corrections,
     fingerprint_of,
     model_block,
     run_block,
-    warn_of_two_corrections,
 )
 from calibrant.train.run import (
     CHECKPOINT_FILE,
@@ -143,13 +144,16 @@ def _fit(
         class_counts=counts.tolist(), **config.loss.options,
     )  # fmt: skip
     _refuse_auxiliary(loss, config.loss.name)
-    warn_of_two_corrections(config, loss)
     if loss.needs_cosines:
         network.use_cosine_head()
     if ranks.first and not going_on:
         _claim(run, overwrite=overwrite)
     barrier()
-    parts = _parts(config, network, loss, preprocessing, train_set, train_store, val_source, device, ranks)
+    donors = donors_of(config, train_set, counts)
+    corrections = data_corrections(config, counts, donors)
+    if ranks.first:
+        total_correction(loss, others=corrections)  # for its warning
+    parts = _parts(config, network, loss, preprocessing, train_set, train_store, donors, val_source, device, ranks)
     fingerprint = fingerprint_of(train_set, ranks)
     state = load_checkpoint(checkpoint) if going_on else None
     if ranks.first:
@@ -160,7 +164,7 @@ def _fit(
     history = History(run, epochs=epochs, tensorboard=config.engine.tensorboard) if ranks.first else None
 
     def save_best(best: FeatureModel) -> None:
-        save_model(run / MODEL_FILE, best, model_block(config, splits, preprocessing, counts, loss))
+        save_model(run / MODEL_FILE, best, model_block(config, splits, preprocessing, counts, loss, corrections))
 
     trainer = Trainer(config, parts, run, save_best=save_best, history=history, fingerprint=fingerprint)
     trainer.bad += bad
@@ -191,7 +195,7 @@ def _refuse_auxiliary(loss: Loss, name: str) -> None:
 
 def _parts(
     config: TrainConfig, network: FeatureModel, loss: Loss, preprocessing: Preprocessing, images: ImageSet,
-    store: PixelStore, val: EvalSource, device: torch.device, ranks: Ranks,
+    store: PixelStore, donors: Donors | None, val: EvalSource, device: torch.device, ranks: Ranks,
 ) -> Parts:  # fmt: skip
     engine = config.engine
     network.to(device)
@@ -205,7 +209,7 @@ def _parts(
         weights=sampling_weights(images, loss.num_classes, SAMPLER_STRENGTH[config.data.sampler]),
         views=config.augment.views,
     )  # fmt: skip
-    dataset = TrainDataset(images, store, Augmentation(config.augment, preprocessing), seed=config.seed)
+    dataset = TrainDataset(images, store, Augmentation(config.augment, preprocessing), seed=config.seed, donors=donors)
     workers = worker_count(config, cache=not isinstance(store, FileStore))
     loader = make_loader(dataset, plan, workers=workers, pin=device.type == "cuda")
     optimizer = build_optimizer(config, network, loss)

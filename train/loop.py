@@ -28,8 +28,8 @@ from calibrant.train.data.pixels import BadImage
 from calibrant.train.distributed import Ranks, any_rank, gather_uneven, same_buffers
 from calibrant.train.evaluate import EvalSource, run_network, softmax, validation_metrics
 from calibrant.train.history import History
-from calibrant.train.losses.base import Loss
-from calibrant.train.mix import mix
+from calibrant.train.losses.base import Loss, MixedTarget
+from calibrant.train.mix import mix, mix_donors, wanted_saliency
 from calibrant.train.model import FeatureModel
 from calibrant.train.random import generator, seed_everything
 from calibrant.train.run import CHECKPOINT_FILE, MODEL_FILE
@@ -112,6 +112,7 @@ class Trainer:
             )
         if engine.compile:
             self._model = torch.compile(self._model)
+        self._saliency = wanted_saliency(config.augment, parts.network, self._autocast)
 
     # ---- the run ----
 
@@ -160,9 +161,7 @@ class Trainer:
         x = to_network(batch.pixels, parts.preprocessing, parts.device, channels_last=self.config.engine.channels_last)
         labels = batch.labels.to(parts.device, non_blocking=True)
         indices = batch.indices.to(parts.device, non_blocking=True)
-        micro = at.epoch * plan.steps + at.step
-        # Under several processes every rank mixes its own rows, all with their own draw.
-        x, target = mix(x, labels, self.config.augment, generator(self.config.seed, "mix", micro, parts.ranks.rank))
+        x, target = self._mixed(x, labels, batch, at.epoch * plan.steps + at.step)
         hold = nullcontext() if sync or parts.ranks.world == 1 else self._ddp().no_sync()
         with hold:
             with self._autocast():
@@ -176,6 +175,22 @@ class Trainer:
         # Reading a loss makes a GPU wait for it, so there a few are read together.
         if parts.device.type == "cpu" or len(self._pending) >= 16:
             self._read_losses()
+
+    def _mixed(self, x: Tensor, labels: Tensor, batch: Batch, micro: int) -> tuple[Tensor, Tensor | MixedTarget]:
+        """The batch after mixing or transplants. Of several processes each mixes its own rows, by its own draw."""
+        parts, augment = self.parts, self.config.augment
+        rng = generator(self.config.seed, "mix", micro, parts.ranks.rank)
+        x, target = mix(x, labels, augment, rng, self._saliency)
+        lent = batch.donated
+        if lent is None or isinstance(target, MixedTarget):
+            return x, target
+        assert self._saliency is not None  # wanted_saliency() gives one where there are donors
+        donors = to_network(
+            lent.pixels, parts.preprocessing, parts.device, channels_last=self.config.engine.channels_last
+        )
+        return mix_donors(
+            x, labels, donors, lent.labels.to(parts.device), lent.rows.to(parts.device), augment, rng, self._saliency
+        )
 
     def _read_losses(self) -> None:
         """Add up the losses since the last call, and stop at one that is not finite."""

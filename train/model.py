@@ -108,6 +108,19 @@ _RECIPES: dict[str, tuple[Recipe, Callable[[Any], tuple[nn.Module, ...]]]] = {
 }
 
 
+class _Behind:
+    """A network whose input is its own feature map already."""
+
+    def __init__(self, network: Any) -> None:
+        self._network = network
+
+    def forward_features(self, maps: Any) -> Any:
+        return maps
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._network, name)
+
+
 class FeatureModel(nn.Module):
     """forward(x) -> (logits (N, C), features (N, D)) for a timm classifier; x: float NCHW, normalised.
 
@@ -125,6 +138,10 @@ class FeatureModel(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self._forward(self.network, x)
+
+    def logits_of(self, maps: Tensor) -> Tensor:
+        """Logits (N, C) of feature maps as `network.forward_features` gives them: what the model does behind it."""
+        return self._forward(_Behind(self.network), maps)[0]
 
     def train(self, mode: bool = True) -> FeatureModel:
         super().train(mode)

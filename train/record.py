@@ -5,39 +5,42 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from calibrant.config import to_table
 from calibrant.errors import DataError
 from calibrant.preprocessing import Preprocessing
 from calibrant.train.checkpoint import environment
 from calibrant.train.config import TrainConfig
+from calibrant.train.data.donors import Donors
 from calibrant.train.data.image_set import ImageSet, Splits
+from calibrant.train.data.sources import SAMPLER_STRENGTH
 from calibrant.train.distributed import Ranks
 from calibrant.train.losses.base import Loss
+from calibrant.train.losses.prior import weight_strength
 from calibrant.train.run import FORMAT_VERSION
 
 logger = logging.getLogger(__name__)
 
-SAMPLER_STRENGTH = {"shuffle": 0.0, "sqrt": 0.5, "balanced": 1.0}
 
-
-def absorbed_strength(config: TrainConfig, loss: Loss) -> float:
-    """How much of the training prior the logits have lost: by the loss, and by drawing rare classes more often."""
-    return float(loss.absorbed_prior_strength) + SAMPLER_STRENGTH[config.data.sampler]
-
-
-def warn_of_two_corrections(config: TrainConfig, loss: Loss) -> None:
-    if loss.absorbed_prior_strength and SAMPLER_STRENGTH[config.data.sampler]:
-        logger.warning(
-            "the class prior is corrected twice, by the loss %s (%.3g) and the %s sampler (%.3g): total strength %.3g, "
-            "and 1 is Bayes", config.loss.name, loss.absorbed_prior_strength, config.data.sampler,
-            SAMPLER_STRENGTH[config.data.sampler], absorbed_strength(config, loss),
-        )  # fmt: skip
+def data_corrections(config: TrainConfig, counts: NDArray[np.int64], donors: Donors | None = None) -> dict[str, float]:
+    """Strength of the prior corrections that the data bring, by name, 1 being all of it: rare classes are drawn more
+    often, or their patches transplanted into other images. counts: (C,).
+    """
+    found = {f"the {config.data.sampler} sampler": SAMPLER_STRENGTH[config.data.sampler]}
+    if donors is not None:
+        augment = config.augment
+        mixing = any((augment.mixup, augment.cutmix, augment.superpixel_mix))
+        mass = donors.label_mass(sum(augment.transplant_area) / 2 * (1 - augment.mix_prob * mixing))
+        strength = weight_strength(torch.from_numpy(mass / donors.counts), torch.from_numpy(counts))
+        found["transplanted patches"] = round(strength, 4)
+    return found
 
 
 def run_block(config: TrainConfig, splits: Splits, preprocessing: Preprocessing) -> dict[str, Any]:
@@ -51,7 +54,12 @@ def run_block(config: TrainConfig, splits: Splits, preprocessing: Preprocessing)
 
 
 def model_block(
-    config: TrainConfig, splits: Splits, preprocessing: Preprocessing, counts: np.ndarray[Any, Any], loss: Loss
+    config: TrainConfig,
+    splits: Splits,
+    preprocessing: Preprocessing,
+    counts: NDArray[np.int64],
+    loss: Loss,
+    corrections: Mapping[str, float],
 ) -> dict[str, Any]:
     taus, norm = inference_temperatures(loss), feature_norm(loss)
     reduction = config.model.token_reduction
@@ -64,7 +72,8 @@ def model_block(
         "class_names": list(splits.class_names), "preprocessing": preprocessing.to_dict(),
         "class_temperatures": taus,
         "gauge": str(getattr(loss, "gauge", "none")),
-        "train_prior": (counts / counts.sum()).tolist(), "absorbed": absorbed_strength(config, loss),
+        "train_prior": (counts / counts.sum()).tolist(),
+        "absorbed": float(loss.absorbed_prior_strength) + sum(corrections.values()),
         "feature_norm": norm,
         "loss": {"name": config.loss.name, "options": config.loss.options},
     }  # fmt: skip

@@ -20,7 +20,7 @@ from calibrant.train.config import train_config
 from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.engine import resumed_config
 from calibrant.train.loop import Epoch
-from calibrant.train.losses import LOSSES, create_loss
+from calibrant.train.losses import LOSSES, DoubleCorrectionWarning, create_loss
 from calibrant.train.network import build_network
 from calibrant.train.optim import build_optimizer, build_schedule
 from calibrant.train.run import CHECKPOINT_FILE, MODEL_FILE
@@ -294,10 +294,66 @@ def test_mixing_policies_and_a_balanced_sampler_train_and_resume(small: Small, t
     assert (run / MODEL_FILE).read_bytes() == (whole / MODEL_FILE).read_bytes()
 
 
-def test_two_prior_corrections_are_told(small: Small, caplog: pytest.LogCaptureFixture) -> None:
-    fit(small("loss.name=balanced-softmax", "data.sampler=sqrt", "schedule.epochs=1"))
-    assert "corrected twice" in caplog.text
-    assert "total strength 1.5" in caplog.text
+def test_two_prior_corrections_are_told(small: Small) -> None:
+    with pytest.warns(DoubleCorrectionWarning, match=r"BalancedSoftmax \(1\) \+ the sqrt sampler \(0.5\) = .*1.5"):
+        run = fit(small("loss.name=balanced-softmax", "data.sampler=sqrt", "schedule.epochs=1"))
+    assert load_run(run).absorbed == 1.5
+
+
+SALIENT = ("augment.superpixel_mix=3", "augment.mix_prob=0.5", "augment.transplant=0.8", "augment.superpixels=[5, 9]")
+
+
+@pytest.mark.parametrize("saliency", ["class-map", "spectral"])
+def test_superpixels_and_transplants_train_and_resume_with_other_workers(
+    small: Small, tmp_path: Path, saliency: str
+) -> None:
+    config = small(
+        *SALIENT, f"augment.saliency={saliency}", "augment.policy=trivial", "loss.name=vace", "data.cache=off",
+        "schedule.epochs=2", "engine.checkpoint_updates=1", "engine.accumulate=2", "data.workers=0",
+    )  # fmt: skip
+    whole = fit(replace(config, out=tmp_path / "whole"))
+
+    def stop(epoch: Epoch) -> None:
+        raise _StopError
+
+    with pytest.raises(_StopError):
+        fit(replace(config, out=tmp_path / "parts"), on_epoch=stop)
+    run = fit(resumed_config(tmp_path / "parts", ["data.workers=2"]), resume=True)
+    assert (run / MODEL_FILE).read_bytes() == (whole / MODEL_FILE).read_bytes()
+    assert _final(run).keys() == _final(whole).keys()
+    assert all(torch.equal(t, _final(whole)[k]) for k, t in _final(run).items())
+    plain = fit(small("augment.policy=trivial", "loss.name=vace", "schedule.epochs=2", "engine.accumulate=2"))
+    assert (plain / MODEL_FILE).read_bytes() != (whole / MODEL_FILE).read_bytes()
+    # 14, 10 and 7 images: the last two classes lack 1/3 and 10/3 of the mean, and the first lends .8 * .2 of itself
+    # in the half of the batches that is not mixed.
+    mass = np.array([14 - 1.12, 10 + 1.12 / 11, 7 + 1.12 * 10 / 11])
+    log_n = np.log([14, 10, 7]) - np.log([14, 10, 7]).mean()
+    slope = (log_n * np.log(mass / [14, 10, 7])).sum() / (log_n**2).sum()
+    assert load_run(whole).absorbed == pytest.approx(-slope, abs=1e-4)
+
+
+def test_transplants_and_mixing_that_could_do_nothing_are_refused(small: Small) -> None:
+    with pytest.raises(ConfigError, match="transplanted in batches that are not mixed"):
+        train_config({"augment": {"cutmix": 1.0, "transplant": 0.5}})
+    with pytest.raises(ConfigError, match="more of them than the 9 that are pasted"):
+        train_config({"augment": {"superpixel_mix": 9, "superpixels": [9, 20]}})
+    with pytest.raises(ConfigError, match="none is rare"):
+        fit(small("augment.transplant=0.5", "data.sampler=balanced"))
+    reduced = {"name": "vit_tiny_patch16_224", "token_reduction": {"method": "evit"}}
+    with pytest.raises(ConfigError, match="no class map"):
+        train_config({"augment": {"superpixel_mix": 3}, "model": reduced})
+
+
+def test_an_unreadable_donor_lends_nothing_and_is_listed(small: Small, image_folder: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(image_folder, tmp_path / "torn")
+    for i in range(7):
+        (root / "train" / "red" / f"{i:03d}.png").write_bytes(b"not an image")
+    (root / "train" / "red" / "good.png").write_bytes((image_folder / "train" / "red" / "000.png").read_bytes())
+    settings = (f"data.path={root}", "data.cache=off", "augment.transplant=1.0", "schedule.epochs=1", "data.workers=0")
+    run = fit(small(*settings, "data.on_bad_image=skip", "engine.drop_last=false"))
+    assert len((run / "bad-images.txt").read_text().splitlines()) == 7
+    with pytest.raises(DataError, match="train/red"):
+        fit(small(*settings), overwrite=True)
 
 
 def test_vace_without_an_unmixed_batch_is_refused() -> None:

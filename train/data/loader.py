@@ -20,13 +20,26 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from calibrant.errors import DataError
 from calibrant.preprocessing import Preprocessing
 from calibrant.train.data.augment import Augmentation
+from calibrant.train.data.donors import Donors
 from calibrant.train.data.image_set import ImageSet
 from calibrant.train.data.pixels import BadImage, PixelStore
-from calibrant.train.random import generator
+from calibrant.train.random import derive, generator
 
 IGNORE = -100  # label of rows that pad a batch or could not be read; every loss leaves them out
 
 Place = tuple[int, int, int]  # index into the set, epoch, position in the epoch; position -1 pads the batch
+
+
+@dataclass
+class Donated:
+    """Images of rare classes, and the rows of the batch that get a patch of them."""
+
+    pixels: Tensor  # uint8 (m, H, W, 3)
+    labels: Tensor  # int64 (m,)
+    rows: Tensor  # int64 (m,)
+
+    def pin_memory(self) -> Donated:
+        return Donated(self.pixels.pin_memory(), self.labels.pin_memory(), self.rows.pin_memory())
 
 
 @dataclass
@@ -35,9 +48,13 @@ class Batch:
     labels: Tensor  # int64 (n,)
     indices: Tensor  # int64 (n,)
     bad: list[BadImage] = field(default_factory=list)
+    donated: Donated | None = None
 
     def pin_memory(self) -> Batch:
-        return Batch(self.pixels.pin_memory(), self.labels.pin_memory(), self.indices.pin_memory(), self.bad)
+        return Batch(
+            self.pixels.pin_memory(), self.labels.pin_memory(), self.indices.pin_memory(), self.bad,
+            None if self.donated is None else self.donated.pin_memory(),
+        )  # fmt: skip
 
 
 class BatchPlan(Sampler[list[Place]]):
@@ -96,8 +113,12 @@ class BatchPlan(Sampler[list[Place]]):
 class TrainDataset(Dataset[Batch]):
     """Whole batches (`__getitems__`), augmented. A file that cannot be read becomes an ignored row, and is reported."""
 
-    def __init__(self, images: ImageSet, store: PixelStore, augmentation: Augmentation, *, seed: int) -> None:
+    def __init__(
+        self, images: ImageSet, store: PixelStore, augmentation: Augmentation, *, seed: int,
+        donors: Donors | None = None,
+    ) -> None:  # fmt: skip
         self.images, self.store, self.augmentation, self.seed = images, store, augmentation, seed
+        self.donors = donors
 
     def __len__(self) -> int:
         return len(self.images)
@@ -109,9 +130,27 @@ class TrainDataset(Dataset[Batch]):
         labels[[p < 0 for _, _, p in places]] = IGNORE
         store, bad = _without_unreadable(self.store, self.images, indices, labels)
         pixels = self.augmentation.batch(store, indices, self.seed, places[0][1], positions)
-        return Batch(
+        batch = Batch(
             torch.from_numpy(pixels), torch.from_numpy(labels), torch.from_numpy(indices.astype(np.int64)), bad
         )
+        if self.donors is not None:
+            batch.donated = self._donated(batch, places[0][1], positions)
+        return batch
+
+    def _donated(self, batch: Batch, epoch: int, positions: NDArray[np.int64]) -> Donated | None:
+        """The donors' pixels, augmented as if they stood in the rows themselves, by a draw of their own."""
+        assert self.donors is not None
+        rows, indices = self.donors.draw(batch.labels.numpy(), epoch, positions)
+        labels = self.images.labels[indices].copy()
+        store, bad = _without_unreadable(self.store, self.images, indices, labels)
+        batch.bad += bad
+        read = labels != IGNORE
+        rows, indices, labels = rows[read], indices[read], labels[read]
+        if not len(rows):
+            return None
+        seed = derive(self.seed, "donors")
+        pixels = self.augmentation.batch(store, indices, seed, epoch, positions[rows])
+        return Donated(torch.from_numpy(pixels), torch.from_numpy(labels), torch.from_numpy(rows.astype(np.int64)))
 
 
 class EvalDataset(Dataset[Batch]):

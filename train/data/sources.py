@@ -10,12 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import ConfigError, DataError
-from calibrant.train.config import DataConfig
+from calibrant.train.config import DataConfig, TrainConfig
 from calibrant.train.data.benchmarks import read_aircraft, read_cifar10, read_cifar100, read_cub, read_tiny_imagenet
+from calibrant.train.data.donors import Donors
 from calibrant.train.data.folder import read_folder
 from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.data.lists import read_list, read_ufg
 from calibrant.train.data.shards import read_shards
+
+SAMPLER_STRENGTH = {"shuffle": 0.0, "sqrt": 0.5, "balanced": 1.0}  # of the prior correction that a sampler makes
 
 
 def read_data(config: DataConfig) -> Splits:
@@ -100,3 +103,12 @@ def sampling_weights(images: ImageSet, num_classes: int, power: float) -> NDArra
     if power == 0:
         return None
     return images.counts(num_classes).astype(np.float64)[images.labels] ** -power
+
+
+def donors_of(config: TrainConfig, images: ImageSet, counts: NDArray[np.int64]) -> Donors | None:
+    """Who lends patches (augment.transplant), rare being what the sampler draws rarely. counts: (C,), none zero."""
+    if not config.augment.transplant:
+        return None
+    drawn = counts.astype(np.float64) ** (1 - SAMPLER_STRENGTH[config.data.sampler])
+    drawn *= counts.sum() / drawn.sum()
+    return Donors(images.labels, drawn, rate=config.augment.transplant, seed=config.seed)

@@ -8,7 +8,7 @@ Each route has strength tau; 1 is Bayes. Subtracting in training, or adding at t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -69,15 +69,19 @@ def post_hoc_logits(logits: Tensor, class_counts: Sequence[int] | Tensor, *, tau
     return z - tau * prior.reshape(-1, *(1 for _ in z.shape[2:]))
 
 
-def total_correction(loss: Loss, *, post_hoc: float = 0.0, balanced_sampler: bool = False) -> float:
+def total_correction(
+    loss: Loss, *, post_hoc: float = 0.0, balanced_sampler: bool = False, others: Mapping[str, float] | None = None
+) -> float:
     """Sum of all prior corrections, 1 being Bayes; warns where more than one is in force.
 
-    Counted are the loss (`absorbed_prior_strength`), an adjustment after training, and a class-balanced sampler (1).
+    Counted are the loss (`absorbed_prior_strength`), an adjustment after training, a class-balanced sampler (1), and
+    `others` by name.
     """
     parts = {
         f"the loss {type(loss).__name__}": loss.absorbed_prior_strength,
         "post-hoc adjustment": post_hoc,
         "the class-balanced sampler": float(balanced_sampler),
+        **(others or {}),
     }
     parts = {name: strength for name, strength in parts.items() if strength != 0}
     total = sum(parts.values())
