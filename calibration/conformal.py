@@ -224,10 +224,10 @@ def _abstention_curve(probs: ArrayLike, labels: ArrayLike) -> tuple[Any, NDArray
     y = check_labels(labels, *p.shape)
     predicted = p.argmax(axis=1)
     curve = risk_coverage(p[np.arange(len(p)), predicted], predicted != y)
-    from scipy.stats import beta
+    from scipy.special import betaincinv
 
     # Clopper-Pearson, one-sided: exact for small counts, which is where a strict threshold ends.
-    highs = beta.ppf(0.95, curve.errors + 1, np.maximum(curve.weight - curve.errors, 1e-12))
+    highs = betaincinv(curve.errors + 1, np.maximum(curve.weight - curve.errors, 1e-12), 0.95)
     return curve, np.where(curve.errors >= curve.weight, 1.0, highs)
 
 

@@ -78,13 +78,19 @@ def _diagram(table: Bins, variance_sum: Vector) -> ReliabilityDiagram:
         n, c = float(table.weight[i]), float(table.confidence[i])
         low[i], high[i] = share_interval(float(np.clip(table.accuracy[i], 0, 1)), n)
         if n < _EXACT_BELOW:
-            from scipy.stats import binom
-
-            whole = max(1, round(n))
-            band_low[i], band_high[i] = (float(binom.ppf(q, whole, min(c, 1.0))) / whole for q in (0.025, 0.975))
+            band_low[i], band_high[i] = _binomial_band(max(1, round(n)), min(c, 1.0))
         else:
             half = Z95 * np.sqrt(max(float(variance_sum[i]), 0.0)) / n
             band_low[i], band_high[i] = max(c - half, 0.0), min(c + half, 1.0)
     return ReliabilityDiagram(
         edges[:-1], edges[1:], table.rows, table.share, confidence, accuracy, low, high, band_low, band_high
     )
+
+
+def _binomial_band(n: int, p: float) -> tuple[float, float]:
+    """Shares k / n that a binomial draw exceeds, or falls short of, in 2.5 % of the cases at most."""
+    from scipy.special import bdtr  # scipy.stats costs 70 MB
+
+    reached = bdtr(np.arange(n + 1), n, p)
+    low, high = (int(np.searchsorted(reached, q, side="left")) for q in (0.025, 0.975))
+    return min(low, n) / n, min(high, n) / n
