@@ -101,6 +101,11 @@ def equal_width(confidence: Confidences, correct: NDArray[Any], bins: int, weigh
 
 def equal_mass(confidence: Confidences, correct: NDArray[Any], bins: int, weights: Weights | None = None) -> Bins:
     bins = check_bins(bins)
+    return gather(equal_mass_index(confidence, bins, weights), confidence, correct, weights, bins)
+
+
+def equal_mass_index(confidence: Confidences, bins: int, weights: Weights | None = None) -> NDArray[np.int64]:
+    """The bin of each row."""
     order = np.argsort(confidence, kind="stable")
     n = len(order)
     index = np.empty(n, np.int64)
@@ -113,4 +118,4 @@ def equal_mass(confidence: Confidences, correct: NDArray[Any], bins: int, weight
         sorted_weights = weights[order]
         middle = np.cumsum(sorted_weights) - sorted_weights / 2
         index[order] = np.minimum((middle * (bins / sorted_weights.sum())).astype(np.int64), bins - 1)
-    return gather(index, confidence, correct, weights, bins)
+    return index

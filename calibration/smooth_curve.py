@@ -34,7 +34,8 @@ class SmoothCurve:
 
     `rows`: (effective) rows near a point, a row d away counting exp(-d^2 / 2s^2). `accuracy` and the band are NaN where
     there is none. `band_low`, `band_high`: accuracy that 95 % of perfectly calibrated models with these
-    confidences would show at this point. `value`, `bandwidth`: SmoothECE and the standard deviation of the kernel.
+    confidences would show at this point. `value`, `bandwidth`: SmoothECE and the standard deviation of the kernel;
+    `over`, `under`: its parts from where confidence is above accuracy and below.
     """
 
     confidence: Vector
@@ -45,6 +46,8 @@ class SmoothCurve:
     band_high: Vector
     value: float
     bandwidth: float
+    over: float
+    under: float
 
     @property
     def gap(self) -> Vector:
@@ -77,7 +80,8 @@ def _curve(
     found = fixed_point(spectrum.error)
     every = (GRID - 1) // (POINTS - 1)
     place = np.linspace(0.0, 1.0, POINTS)
-    smoothed = spectrum.curve(found.bandwidth)[::every]
+    whole = spectrum.curve(found.bandwidth)
+    smoothed = whole[::every]
     density = np.maximum(Spectrum(confidence, share).curve(found.bandwidth)[::every], 0.0)
     rows = effective_rows * density * found.bandwidth * np.sqrt(2 * np.pi)
     near = rows > 1e-6
@@ -87,7 +91,13 @@ def _curve(
     return SmoothCurve(
         place, np.clip(place + gap, 0.0, 1.0), density, rows, np.maximum(place - half, 0.0),
         np.minimum(place + half, 1.0), found.value, found.bandwidth,
+        _mean(np.maximum(-whole, 0.0)), _mean(np.maximum(whole, 0.0)),
     )  # fmt: skip
+
+
+def _mean(values: Vector) -> float:
+    """Trapezoid rule over [0, 1]."""
+    return float((values.sum() - 0.5 * (values[0] + values[-1])) / (len(values) - 1))
 
 
 def _variance(cells: Bins, place: Vector, bandwidth: float) -> Vector:

@@ -111,90 +111,7 @@ def bars(
     return alt.layer(*layers).properties(height=max(60, 22 * len(table)))
 
 
-def reliability(
-    table: pd.DataFrame, *, colours: Palette, title: str, edges: bool = True, height: int = 370
-) -> alt.LayerChart:
-    """Accuracy against confidence, a mark for each bin, on the band that chance explains.
-
-    Columns: bin, low, high, rows, share, confidence, accuracy, accuracy_low, accuracy_high, band_low, band_high,
-    gap, verdict (over-confident | under-confident). Without `edges` (bins of equal mass) low and high are not used.
-    """
-    x, y = _claimed("confidence"), _right("accuracy")
-    ends = pd.DataFrame({"confidence": [0.0, 1.0], "accuracy": [0.0, 1.0]})
-    diagonal = alt.Chart(ends).mark_line(strokeDash=[5, 4], color=colours.neutral, strokeWidth=1.5).encode(x, y)
-    base = alt.Chart(table)
-    if edges:
-        band = base.mark_rect(color=colours.band).encode(
-            _claimed("low"), alt.X2("high:Q"), _right("band_low"), alt.Y2("band_high:Q")
-        )  # fmt: skip
-    else:
-        band = base.mark_rule(color=colours.band, strokeWidth=10).encode(x, _right("band_low"), alt.Y2("band_high:Q"))
-    verdict = alt.Color(
-        "verdict:N", legend=None,
-        scale=alt.Scale(domain=["over-confident", "under-confident"], range=[colours.over, colours.under]),
-    )  # fmt: skip
-    stems = alt.Chart(table).mark_rule(strokeWidth=4, opacity=0.55).encode(
-        x, _right("confidence"), alt.Y2("accuracy:Q"), color=verdict
-    )  # fmt: skip
-    limits = [alt.Tooltip("low:Q", title="From", format=".2%"), alt.Tooltip("high:Q", title="To", format=".2%")]
-    chosen = alt.selection_point(name="bin", fields=["bin"], on="click", clear="dblclick", empty=False)
-    marks = alt.Chart(table).mark_point(filled=True, opacity=1, clip=True, strokeWidth=2).encode(
-        x, y, color=verdict,
-        shape=alt.Shape("verdict:N", legend=None, scale=alt.Scale(
-            domain=["over-confident", "under-confident"], range=["circle", "diamond"])),
-        size=alt.Size("share:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[45, 700])),
-        stroke=alt.condition(chosen, alt.value(colours.text), alt.value(colours.background)),
-        tooltip=[
-            alt.Tooltip("bin:Q", title="Bin"), *(limits if edges else []),
-            alt.Tooltip("rows:Q", title="Rows", format=","),
-            alt.Tooltip("confidence:Q", title="Mean confidence", format=".2%"),
-            alt.Tooltip("accuracy:Q", title="Accuracy", format=".2%"),
-            alt.Tooltip("accuracy_low:Q", title="Accuracy, 95 % from", format=".2%"),
-            alt.Tooltip("accuracy_high:Q", title="Accuracy, 95 % to", format=".2%"),
-            alt.Tooltip("gap:Q", title="Confidence - accuracy", format="+.2%"),
-            alt.Tooltip("verdict:N", title="The bin is"),
-        ],
-    ).add_params(chosen)  # fmt: skip
-    return alt.layer(band, diagonal, stems, marks).properties(height=height, title=title)
-
-
-def histogram(table: pd.DataFrame, *, colours: Palette, top: float, height: int = 140) -> alt.LayerChart:
-    """Share of the rows in each bin. Columns: bin, low, high, share, rows. `top` is the end of the y axis."""
-    bars = alt.Chart(table).mark_rect(color=colours.neutral, stroke=colours.background, strokeWidth=1).encode(
-        alt.X("low:Q", title="Confidence", scale=alt.Scale(domain=[0, 1.03]), axis=_share_axis()), alt.X2("high:Q"),
-        alt.Y("share:Q", title="Share of rows", scale=alt.Scale(domain=[0, top]),
-              axis=alt.Axis(format=".0%", tickCount=4, minExtent=Y_ROOM, maxExtent=Y_ROOM)),
-        y2=alt.datum(0),
-        tooltip=[
-            alt.Tooltip("low:Q", title="From", format=".2%"), alt.Tooltip("high:Q", title="To", format=".2%"),
-            alt.Tooltip("rows:Q", title="Rows", format=","), alt.Tooltip("share:Q", title="Share", format=".2%"),
-        ],
-    )  # fmt: skip
-    return alt.layer(bars).properties(height=height)
-
-
-def reliability_with_histogram(
-    table: pd.DataFrame, spread: pd.DataFrame, *, colours: Palette, title: str, top: float, edges: bool = True
-) -> alt.VConcatChart:
-    """Both in one picture, for a file. On a page they are separate, since a concatenation cannot follow its width."""
-    upper = reliability(table, colours=colours, title=title, edges=edges).properties(width=420)
-    return alt.vconcat(upper, histogram(spread, colours=colours, top=top).properties(width=420))
-
-
-def _claimed(field: str) -> alt.X:
-    return alt.X(
-        f"{field}:Q", title="Confidence: what the model claims", scale=alt.Scale(domain=[0, 1.03]), axis=_share_axis()
-    )
-
-
-def _right(field: str) -> alt.Y:
-    axis = _share_axis(minExtent=Y_ROOM, maxExtent=Y_ROOM)
-    return alt.Y(
-        f"{field}:Q", title="Accuracy: how often it is right", scale=alt.Scale(domain=[-0.03, 1.04]), axis=axis
-    )
-
-
-def _share_axis(**more: Any) -> alt.Axis:
+def share_axis(**more: Any) -> alt.Axis:
     return alt.Axis(format=".0%", values=[0, 0.2, 0.4, 0.6, 0.8, 1], **more)
 
 
@@ -206,7 +123,7 @@ def paired_bars(table: pd.DataFrame, *, colours: Palette) -> alt.LayerChart:
         y=alt.Y("class:N", sort=names, title=None,
                 axis=alt.Axis(labelLimit=0, labelExpr=_middle_cut(20), minExtent=60)),
         yOffset=alt.YOffset("answer:N", sort=answers),
-        x=alt.X("probability:Q", title="Probability", scale=alt.Scale(domain=[0, 1]), axis=_share_axis()),
+        x=alt.X("probability:Q", title="Probability", scale=alt.Scale(domain=[0, 1]), axis=share_axis()),
         color=alt.Color("answer:N", sort=answers, legend=alt.Legend(title=None),
                         scale=alt.Scale(domain=answers, range=[colours.neutral, colours.under])),
         tooltip=[alt.Tooltip("class:N", title="Class"), alt.Tooltip("answer:N", title="Answer"),
@@ -230,7 +147,7 @@ def steps(table: pd.DataFrame, *, colours: Palette, title: str) -> alt.LayerChar
     """Histograms of several kinds of rows over each other. Columns: low, high, share, rows."""
     kinds = list(dict.fromkeys(table["rows"]))
     scale = alt.Scale(domain=kinds, range=[colours.under, colours.over][: len(kinds)])
-    x = alt.X("low:Q", title="Confidence", scale=alt.Scale(domain=[0, 1]), axis=_share_axis())
+    x = alt.X("low:Q", title="Confidence", scale=alt.Scale(domain=[0, 1]), axis=share_axis())
     y = alt.Y("share:Q", title="Share of rows", axis=alt.Axis(format=".0%", tickCount=4, minExtent=Y_ROOM))
     tooltip = [
         alt.Tooltip("rows:N", title="Rows"), alt.Tooltip("low:Q", title="From", format=".0%"),

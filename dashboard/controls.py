@@ -28,11 +28,12 @@ def choose(
     default: str | None = None,
     labels: dict[str, str] | None = None,
     help: str | None = None,
+    disabled: bool = False,
 ) -> str:
     """One of the options, in a select box. Long or awkward names are data, not Markdown, here."""
     first = default if default in options else options[0]
     _place(key, lambda text: text if text in options else None, first, options.__contains__)
-    st.selectbox(label, options, key=key, format_func=lambda o: (labels or {}).get(o, o), help=help)
+    st.selectbox(label, options, key=key, format_func=lambda o: (labels or {}).get(o, o), help=help, disabled=disabled)
     return str(_publish(key, str))
 
 
@@ -102,6 +103,13 @@ def switch(label: str, *, key: str, default: bool = False, help: str | None = No
     _place(key, {"on": True, "off": False}.get, default, lambda value: True)
     st.toggle(label, key=key, help=help, disabled=disabled)
     return bool(_publish(key, lambda value: "on" if value else "off"))
+
+
+def write(label: str, *, key: str, placeholder: str, help: str | None = None) -> str:
+    """A line of text, at most 2,000 characters."""
+    _place(key, lambda text: text[:2000], "", lambda value: isinstance(value, str))
+    st.text_input(label, key=key, help=help, placeholder=placeholder, max_chars=2000)
+    return str(_publish(key, str))
 
 
 def keep(key: str, text: str | None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,21 +17,29 @@ from numpy.typing import NDArray
 from calibrant.calibration.adjustment import class_weights
 from calibrant.calibration.bins import Bins, equal_mass
 from calibrant.calibration.compare import Difference, compare
-from calibrant.calibration.evaluation import Evaluation, evaluate, gap_sample, mass_rows
+from calibrant.calibration.evaluation import Evaluation, evaluate, gap_sample
 from calibrant.calibration.intervals import GapSample, Measured, measure_gaps, share_interval
+from calibrant.calibration.mass import mass_bins, mass_rows
 from calibrant.calibration.metrics import ece_of, over_under_of
 from calibrant.calibration.reliability import (
     ReliabilityDiagram,
     class_reliability_diagram,
     diagram_of_bins,
+    equal_mass_diagram,
     reliability_diagram,
 )
+from calibrant.calibration.smooth_curve import SmoothCurve, class_smooth_reliability, smooth_reliability
+from calibrant.calibration.smooth_intervals import measure_smooth
 from calibrant.calibration.softmax import softmax
-from calibrant.calibration.statistics import ROWS_KEPT, Statistics, for_file
-from calibrant.dashboard.artifacts import CalibratorRef, PredictionsRef
-from calibrant.dashboard.files import Stamp, stamp, stamps
-from calibrant.errors import DataError
+from calibrant.calibration.statistics import Statistics, for_file
+from calibrant.dashboard import rows as single_rows
+from calibrant.dashboard.scored import Scored
 from calibrant.predictions import Predictions, read_predictions
+
+Kind = Literal["width", "mass", "smooth"]
+# Class shares under which numbers are asked for: None, as the rows are; "uniform"; or a share for each class.
+Target = str | tuple[float, ...] | None
+Members = tuple[int, ...] | None  # of the predicted classes to look at; None: all rows
 
 DEFAULT_BINS = 15
 MOST_PAIRED_ROWS = 200_000
@@ -39,38 +48,16 @@ _making = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Scored:
-    """Predictions as they are, or through a calibrator; hashable by what lies on disk, so results can be kept."""
-
-    files: tuple[Stamp, ...]
-    path: PredictionsRef
-    calibrator: CalibratorRef | None
-    calibrator_file: Stamp | None
-
-    @classmethod
-    def of(cls, predictions: PredictionsRef, calibrator: CalibratorRef | None = None) -> Scored:
-        return cls(
-            stamps(predictions.path), predictions, calibrator, None if calibrator is None else stamp(calibrator.path)
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.files, self.calibrator_file))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Scored) and (self.files, self.calibrator_file) == (other.files, other.calibrator_file)
-
-
-@dataclass(frozen=True)
 class OverUnder:
     over: float
     under: float
 
 
-def statistics(scored: Scored, *, uniform: bool = False) -> Statistics:
+def statistics(scored: Scored, target: Target = None) -> Statistics:
     """One pass over the file the first time; afterwards the summary beside it, or what is in memory."""
     with _making:  # two readers of one page ask at the same moment; one pass is enough
         found = _statistics(scored)
-    return _uniform(scored, found) if uniform else found
+    return found if target is None else found.weighted(weights_of(found, target))
 
 
 @lru_cache(128)
@@ -79,56 +66,41 @@ def _statistics(scored: Scored) -> Statistics:
     return for_file(scored.path.path, calibrator)
 
 
-def _uniform(scored: Scored, found: Statistics) -> Statistics:
-    """Each row weighted so that every class that occurs counts the same, as evaluate --target-prior uniform does."""
+def weights_of(found: Statistics, target: Target) -> NDArray[np.float64]:
+    """Of each true class, as evaluate --target-prior has them: every class that occurs counts the same, or as told."""
     rows = found.by_true.rows
-    return found.weighted(class_weights(rows, (rows > 0).astype(np.float64)))
+    wanted = (rows > 0).astype(np.float64) if not isinstance(target, tuple) else np.asarray(target)
+    return class_weights(rows, wanted)
 
 
 @lru_cache(512)
-def scores(scored: Scored, *, uniform: bool = False, bins: int = DEFAULT_BINS) -> Evaluation:
+def scores(scored: Scored, *, target: Target = None, bins: int = DEFAULT_BINS) -> Evaluation:
     """Every metric with interval and null value."""
     names = scored.path.source.class_names
-    return evaluate(statistics(scored), bins=bins, target_prior="uniform" if uniform else None, class_names=names)
+    return evaluate(statistics(scored), bins=bins, target_prior=target, class_names=names)
 
 
 @lru_cache(512)
-def calibration_error(scored: Scored, bins: int, *, uniform: bool = False) -> Measured:
-    """ECE over so many equal-width bins, with interval and null value: what `scores` has, without the rest."""
-    found = statistics(scored, uniform=uniform)
-    return measure_gaps(gap_sample(found, bins), "sum", value=ece_of(found.bins(bins)))
-
-
-@lru_cache(512)
-def mass_error(scored: Scored, bins: int, *, uniform: bool = False) -> Measured:
-    """ECE over bins of equally many rows."""
-    found = statistics(scored, uniform=uniform)
-    table = _mass_bins(found, bins)
+def calibration_error(scored: Scored, bins: int, *, kind: Kind = "width", target: Target = None) -> Measured:
+    """ECE over so many equal-width bins, or bins of equally many rows, or SmoothECE, with interval and null value:
+    what `scores` has, without the rest."""
+    found = statistics(scored, target)
+    if kind == "smooth":
+        return measure_smooth(found)
+    if kind == "width":
+        return measure_gaps(gap_sample(found, bins), "sum", value=ece_of(found.bins(bins)))
+    table = mass_bins(found, bins)
     squares = table.weight**2 / np.maximum(mass_rows(found, table), 1e-300)
     return measure_gaps(GapSample.of(table, squares), "sum", value=ece_of(table))
 
 
 @lru_cache(512)
-def mass_diagram(scored: Scored, bins: int, *, uniform: bool = False) -> ReliabilityDiagram:
-    """Bins of equally many rows; they have no edges of a round value, so `low` and `high` mean nothing here."""
-    return diagram_of_bins(_mass_bins(statistics(scored, uniform=uniform), bins))
-
-
-def has_rows(scored: Scored) -> bool:
-    """Whether the statistics keep single rows, which equal-mass bins are cut from (up to 100,000 rows)."""
-    return statistics(scored).exact_rows
-
-
-def _mass_bins(found: Statistics, bins: int) -> Bins:
-    if found.kept is None:
-        raise DataError(f"bins of equal mass are drawn for up to {ROWS_KEPT:,} rows", fix="use bins of equal width")
-    weights = None if found.class_weights is None else found.weights[found.kept.label]
-    return equal_mass(found.kept.confidence, found.kept.correct, bins, weights)
-
-
-@lru_cache(512)
-def over_under(scored: Scored, bins: int, *, uniform: bool = False) -> OverUnder:
-    halves = over_under_of(statistics(scored, uniform=uniform).bins(bins))
+def over_under(scored: Scored, bins: int, *, kind: Kind = "width", target: Target = None) -> OverUnder:
+    if kind == "smooth":
+        drawn = curve(scored, target=target)
+        return OverUnder(drawn.over, drawn.under)
+    found = statistics(scored, target)
+    halves = over_under_of(found.bins(bins) if kind == "width" else mass_bins(found, bins))
     return OverUnder(halves.over, halves.under)
 
 
@@ -142,27 +114,50 @@ class Predicted:
 
 
 @lru_cache(512)
-def selection(scored: Scored, bins: int, predicted: tuple[int, ...]) -> Predicted:
-    """As `evaluate` has them for a class or a group."""
+def selection(scored: Scored, bins: int, predicted: tuple[int, ...], *, kind: Kind = "width") -> Predicted:
+    """As `evaluate` has them for a class or a group. The smooth error has no interval here."""
     table = statistics(scored).predicted_class_bins(list(predicted), bins)
     rows = int(table.rows.sum())
     if rows == 0:
         return Predicted(0, None, None)
+    if kind == "mass":
+        table = _mass_bins_of(scored, bins, predicted)
     return Predicted(
         rows,
         float(table.correct_sum.sum() / table.weight.sum()),
-        measure_gaps(GapSample.of(table), "sum", draws=_CLASS_DRAWS),
-    )
+        Measured(curve(scored, predicted=predicted).value) if kind == "smooth"
+        else measure_gaps(GapSample.of(table), "sum", draws=_CLASS_DRAWS),
+    )  # fmt: skip
 
 
 @lru_cache(512)
 def diagram(
-    scored: Scored, bins: int, *, uniform: bool = False, predicted: tuple[int, ...] | None = None
+    scored: Scored, bins: int, *, kind: Kind = "width", target: Target = None, predicted: Members = None
 ) -> ReliabilityDiagram:
-    """Of all rows, or of those predicted as one of some classes (by true class it would be biased)."""
-    if predicted is not None:
-        return class_reliability_diagram(statistics(scored), list(predicted), bins)
-    return reliability_diagram(statistics(scored, uniform=uniform), bins)
+    """Of all rows, or of those predicted as one of some classes (by true class it would be biased).
+
+    Bins of equal mass have no edges of a round value: `low` and `high` mean nothing there.
+    """
+    if predicted is None:
+        make = equal_mass_diagram if kind == "mass" else reliability_diagram
+        return make(statistics(scored, target), bins)
+    if kind == "mass":
+        return diagram_of_bins(_mass_bins_of(scored, bins, predicted))
+    return class_reliability_diagram(statistics(scored), list(predicted), bins)
+
+
+def _mass_bins_of(scored: Scored, bins: int, predicted: tuple[int, ...]) -> Bins:
+    """From single rows: the cells by class are too coarse to cut through."""
+    found = single_rows.rows_of(scored)
+    chosen = np.isin(found.predicted, predicted)
+    return equal_mass(found.confidence[chosen], found.right[chosen], bins)
+
+
+@lru_cache(64)
+def curve(scored: Scored, *, target: Target = None, predicted: Members = None) -> SmoothCurve:
+    if predicted is None:
+        return smooth_reliability(statistics(scored, target))
+    return class_smooth_reliability(statistics(scored), list(predicted))
 
 
 @dataclass(frozen=True)
@@ -181,9 +176,9 @@ class Summary:
 
 
 @lru_cache(1024)
-def summary(before: Scored, after: Scored | None, *, bins: int = DEFAULT_BINS, uniform: bool = False) -> Summary:
+def summary(before: Scored, after: Scored | None, *, bins: int = DEFAULT_BINS, target: Target = None) -> Summary:
     """What `evaluate` says, without the parts that take long and are shown only on demand."""
-    found = statistics(before, uniform=uniform)
+    found = statistics(before, target)
     present = found.by_true.rows > 0
     accuracy = found.mean_by_class(found.right_rows)
     recall = found.right_rows[present] / found.by_true.rows[present]
@@ -192,9 +187,9 @@ def summary(before: Scored, after: Scored | None, *, bins: int = DEFAULT_BINS, u
     return Summary(
         found.rows, found.effective_rows,
         Measured(accuracy, *share_interval(accuracy, found.effective_rows)), float(recall.mean()),
-        _nll(found), calibration_error(before, bins, uniform=uniform),
-        None if after is None else _nll(statistics(after, uniform=uniform)),
-        None if after is None else calibration_error(after, bins, uniform=uniform),
+        _nll(found), calibration_error(before, bins, target=target),
+        None if after is None else _nll(statistics(after, target)),
+        None if after is None else calibration_error(after, bins, target=target),
         float(temperature) if isinstance(temperature, int | float) else None,
     )  # fmt: skip
 

@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.bins import equal_width_index
+from calibrant.calibration.bins import equal_mass_index, equal_width_index
 from calibrant.calibration.softmax import softmax
-from calibrant.dashboard.measures import Scored
+from calibrant.dashboard.scored import Scored
 from calibrant.errors import DataError
 from calibrant.predictions import PredictionsFile
 
@@ -66,12 +66,26 @@ def rows_of(scored: Scored) -> Rows:
     return Rows(position[:kept], confidence[:kept], predicted[:kept], label[:kept])
 
 
-def in_bin(rows: Rows, bins: int, number: int, predicted: tuple[int, ...] | None) -> NDArray[np.int64]:
-    """Rows of the equal-width bin (1 is the lowest): the wrong ones first, each half by falling confidence."""
-    chosen = equal_width_index(rows.confidence, bins) == number - 1
-    if predicted is not None:
-        chosen &= np.isin(rows.predicted, predicted)
-    index = np.flatnonzero(chosen)
+def in_bin(
+    rows: Rows,
+    bins: int,
+    number: int,
+    predicted: tuple[int, ...] | None,
+    *,
+    mass: bool = False,
+    weights: NDArray[np.float64] | None = None,
+) -> NDArray[np.int64]:
+    """Rows of the equal-width bin (1 is the lowest), or of that of equal mass: the wrong ones first, each half by
+    falling confidence. `weights`: of each true class, for bins of equal mass under a target prior."""
+    chosen = (
+        np.arange(len(rows.confidence)) if predicted is None else np.flatnonzero(np.isin(rows.predicted, predicted))
+    )
+    if mass:
+        of_rows = None if weights is None else weights[rows.label[chosen]]
+        bin_of = equal_mass_index(rows.confidence[chosen], bins, of_rows)
+    else:
+        bin_of = equal_width_index(rows.confidence[chosen], bins)
+    index: NDArray[np.int64] = chosen[bin_of == number - 1]
     return index[np.lexsort((-rows.confidence[index], rows.right[index]))]
 
 

@@ -90,7 +90,7 @@ def run(
 ) -> None:
     """Serves until SIGINT or SIGTERM. Calls `when_ready` once, from another thread, when pages can be asked for."""
     # Imported now and not by the first visitor, whose first chart comes up to a second sooner for it.
-    for module in ("pandas", "altair", "pyarrow.parquet", "scipy.stats", "calibrant.dashboard.pages"):
+    for module in ("pandas", "altair", "pyarrow.parquet", "scipy.special", "scipy.fft", "calibrant.dashboard.pages"):
         importlib.import_module(module)
     from streamlit.web import bootstrap
 

@@ -10,13 +10,14 @@ import pandas as pd
 import streamlit as st
 
 from calibrant.calibration import Measured
-from calibrant.dashboard import charts, controls, downloads, jobs, measures, settings, show
+from calibrant.dashboard import controls, diagrams, downloads, jobs, measures, settings, show
 from calibrant.dashboard.artifacts import Model, Run, Shelf
 from calibrant.dashboard.contents import read_log
 from calibrant.dashboard.files import Trouble
-from calibrant.dashboard.measures import Scored, Summary
+from calibrant.dashboard.measures import Summary
 from calibrant.dashboard.plain import plain, short
-from calibrant.dashboard.views.reliability import table_of
+from calibrant.dashboard.scored import Scored
+from calibrant.dashboard.views.diagrams import table_of
 from calibrant.errors import CalibrantError
 
 MOST_COMPARED = 6
@@ -279,7 +280,7 @@ def _compare(shelf: Shelf, summaries: dict[str, Summary]) -> None:
             bins = table_of(measures.diagram(Scored.of(best), measures.DEFAULT_BINS))
             with columns[i % len(columns)]:
                 show.chart(
-                    f"reliability-{name}", bins, partial(charts.reliability, bins, title=short(name, 48), height=240),
+                    f"reliability-{name}", bins, partial(diagrams.reliability, bins, title=short(name, 48), height=240),
                     alt=f"Reliability diagram of {name}", key=f"compare-{name}",
                 )  # fmt: skip
 

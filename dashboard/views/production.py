@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from calibrant.dashboard import charts, controls, downloads, recalibration, show, traffic
+from calibrant.dashboard import charts, controls, diagrams, downloads, recalibration, show, traffic
 from calibrant.dashboard.artifacts import FeedbackRef, Model, PredictionsRef, Run, Shelf
 from calibrant.dashboard.files import stamp, stamps
 from calibrant.dashboard.plain import plain, short
 from calibrant.dashboard.recalibration import Trial
 from calibrant.dashboard.traffic import Traffic
-from calibrant.dashboard.views.reliability import table_of
+from calibrant.dashboard.views.diagrams import table_of
 from calibrant.errors import CalibrantError
 from calibrant.feedback import Served
 
@@ -207,7 +207,7 @@ def _reliability(found: Traffic) -> None:
     bins = table_of(found.labelled.diagram(10))
     show.chart(
         "served-reliability", bins,
-        partial(charts.reliability, bins, title=f"Reliability, {found.labelled.rows:,} labelled rows", height=300),
+        partial(diagrams.reliability, bins, title=f"Reliability, {found.labelled.rows:,} labelled rows", height=300),
         alt="Reliability diagram of the labelled rows", key="chart-served-reliability",
     )  # fmt: skip
 

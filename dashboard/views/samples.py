@@ -15,7 +15,8 @@ from calibrant.errors import CalibrantError
 
 if TYPE_CHECKING:
     from calibrant.dashboard.groups import Selection
-    from calibrant.dashboard.views.reliability import Side
+    from calibrant.dashboard.measures import Target
+    from calibrant.dashboard.views.diagrams import Side
 
 PER_PAGE = 24
 _SIDE = 150
@@ -30,7 +31,7 @@ _LOWER = {
 
 def render(
     shelf: Shelf, run: Run, predictions: PredictionsRef, sides: list[Side], selection: Selection, bins: int,
-    picked: tuple[str, int] | None, *, uniform: bool,
+    picked: tuple[str, int] | None, *, mass: bool, target: Target,
 ) -> None:  # fmt: skip
     st.subheader("Rows and classes")
     kind = controls.choose_one_of_few(
@@ -42,14 +43,15 @@ def render(
         _classes(side, bins)
         return
     if kind == "numbers":
-        _all_numbers(sides, bins, uniform)
+        _all_numbers(sides, bins, target)
         return
     if kind == "bin":
         if picked is None:
             st.markdown("Click a mark in a diagram, or choose a bin above, to see its rows.")
             return
         side = next(s for s in sides if s.key == picked[0])
-        found = rows.in_bin(rows.rows_of(side.scored), bins, picked[1], selection.classes)
+        weights = None if target is None else measures.weights_of(measures.statistics(side.scored), target)
+        found = rows.in_bin(rows.rows_of(side.scored), bins, picked[1], selection.classes, mass=mass, weights=weights)
     else:
         # A hundred is four pages: more than anybody looks through, and each page reads its ids anew.
         found = rows.worst(rows.rows_of(side.scored), "over" if kind == "over" else "under", selection.classes, 96)
@@ -143,11 +145,11 @@ def _classes(side: Side, bins: int) -> None:
     downloads.offer(f"classes-{side.key}", table)
 
 
-def _all_numbers(sides: list[Side], bins: int, uniform: bool) -> None:
+def _all_numbers(sides: list[Side], bins: int, target: Target) -> None:
     """What `calibrant evaluate` prints, before and after."""
     from calibrant.calibration.report.tables import COLUMNS, interval, number  # brings matplotlib
 
-    found = [(side.key, measures.scores(side.scored, uniform=uniform, bins=bins)) for side in sides]
+    found = [(side.key, measures.scores(side.scored, target=target, bins=bins)) for side in sides]
     table = pd.DataFrame([
         {"Number": c.name.strip(), "Better": c.better}
         | {

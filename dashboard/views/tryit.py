@@ -16,8 +16,8 @@ import streamlit as st
 from calibrant.dashboard import charts, controls, pictures, rows, settings, show
 from calibrant.dashboard.artifacts import Model, Run, Shelf
 from calibrant.dashboard.files import Stamp, stamp
-from calibrant.dashboard.measures import Scored
 from calibrant.dashboard.plain import plain, short
+from calibrant.dashboard.scored import Scored
 from calibrant.dashboard.server import UPLOAD_MEGABYTES
 from calibrant.errors import CalibrantError, DataError
 from calibrant.serve import Classifier, load

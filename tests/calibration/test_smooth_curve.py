@@ -89,6 +89,7 @@ def test_area_to_the_diagonal_is_smooth_ece(keep: bool) -> None:
     area[np.isnan(curve.accuracy)] = 0
     assert float((area.sum() - 0.5 * (area[0] + area[-1])) / 200) == pytest.approx(curve.value, abs=2e-4)
     assert curve.value == pytest.approx(smooth_ece(probs, labels), abs=1e-4)
+    assert curve.over + curve.under == pytest.approx(curve.value, abs=1e-12)
 
 
 def test_rows_of_one_confidence_lie_on_one_parallel_to_the_diagonal() -> None:
@@ -96,6 +97,8 @@ def test_rows_of_one_confidence_lie_on_one_parallel_to_the_diagonal() -> None:
     probs = np.full((5, 2), 0.2)
     probs[:, 0] = 0.8
     curve = smooth_reliability(statistics_of_probabilities(probs, [0, 1, 1, 1, 1]))
+    assert curve.over == pytest.approx(0.6, abs=1e-6)
+    assert curve.under == pytest.approx(0.0, abs=1e-9)
     near = (curve.confidence > 0.65) & (curve.confidence < 0.95)
     np.testing.assert_allclose(curve.accuracy[near], curve.confidence[near] - 0.6, atol=1e-9)
 

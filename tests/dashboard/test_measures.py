@@ -10,7 +10,8 @@ import pytest
 from calibrant.calibration import evaluate, metrics
 from calibrant.dashboard import measures, rows
 from calibrant.dashboard.artifacts import Run
-from calibrant.dashboard.measures import Scored
+from calibrant.dashboard.measures import Target
+from calibrant.dashboard.scored import Scored
 from calibrant.dashboard.shelf import scan
 from calibrant.predictions import read_predictions
 
@@ -56,16 +57,22 @@ def test_the_number_of_bins_matters_here(run) -> None:  # type: ignore[no-untype
     assert len(values) == 4
 
 
-@pytest.mark.parametrize("uniform", [False, True])
-def test_the_parts_equal_the_whole_evaluation(run, uniform: bool) -> None:  # type: ignore[no-untyped-def]
+SKEWED = tuple((np.arange(1, 11) / 55).tolist())
+
+
+@pytest.mark.parametrize("target", [None, "uniform", SKEWED])
+def test_the_parts_equal_the_whole_evaluation(run, target: Target) -> None:  # type: ignore[no-untyped-def]
     for scored in run[1:]:
-        prior = "uniform" if uniform else None
-        whole = evaluate(measures.statistics(scored), bins=20, target_prior=prior)
-        assert measures.calibration_error(scored, 20, uniform=uniform) == whole.metrics["ece"]
-        halves = measures.over_under(scored, 20, uniform=uniform)
+        whole = evaluate(measures.statistics(scored), bins=20, target_prior=target)
+        for kind, name in (("width", "ece"), ("mass", "adaptive_ece"), ("smooth", "smooth_ece")):
+            found = measures.calibration_error(scored, 20, kind=kind, target=target)  # type: ignore[arg-type]
+            assert found == whole.metrics[name]
+            parts = measures.over_under(scored, 20, kind=kind, target=target)  # type: ignore[arg-type]
+            assert parts.over + parts.under == pytest.approx(found.value, abs=1e-12)
+        halves = measures.over_under(scored, 20, target=target)
         assert halves.over == whole.metrics["over_ece"].value
         assert halves.under == whole.metrics["under_ece"].value
-        assert measures.diagram(scored, 20, uniform=uniform).accuracy[-1] == whole.reliability["accuracy"][-1]
+        assert measures.diagram(scored, 20, target=target).accuracy[-1] == whole.reliability["accuracy"][-1]
 
 
 def test_the_overview_equals_the_whole_evaluation(run) -> None:  # type: ignore[no-untyped-def]
@@ -94,7 +101,10 @@ def test_uniform_weighting_is_a_weighted_metric(run, probabilities) -> None:  # 
     probs, labels = probabilities
     weights = (1 / np.bincount(labels))[labels]
     expected = metrics.ece(probs, labels, bins=12, weights=weights)
-    assert measures.calibration_error(run[2], 12, uniform=True).value == pytest.approx(expected, abs=1e-9)
+    assert measures.calibration_error(run[2], 12, target="uniform").value == pytest.approx(expected, abs=1e-9)
+    weights = (np.asarray(SKEWED) / np.bincount(labels))[labels]
+    expected = metrics.ece(probs, labels, bins=12, weights=weights)
+    assert measures.calibration_error(run[2], 12, target=SKEWED).value == pytest.approx(expected, abs=1e-9)
 
 
 # ---- single rows ----
@@ -141,15 +151,40 @@ def test_read_gives_the_id_label_and_prediction_of_each_row(run, probabilities) 
 # ---- equal mass, and two runs ----
 
 
-@pytest.mark.parametrize("uniform", [False, True])
-def test_equal_mass_is_the_adaptive_ece_of_the_evaluation(run, uniform: bool) -> None:  # type: ignore[no-untyped-def]
+def test_bins_of_equal_mass_hold_equally_many_rows_and_those_that_are_listed(run) -> None:  # type: ignore[no-untyped-def]
     after = run[2]
-    whole = evaluate(measures.statistics(after), bins=12, target_prior="uniform" if uniform else None)
-    assert measures.mass_error(after, 12, uniform=uniform) == whole.metrics["adaptive_ece"]
-    diagram = measures.mass_diagram(after, 12, uniform=uniform)
-    assert diagram.rows.sum() == 4000
-    if not uniform:
-        assert set(diagram.rows.tolist()) == {333, 334}
+    table = rows.rows_of(after)
+    for predicted, total in ((None, 4000), ((1, 4), int(np.isin(table.predicted, (1, 4)).sum()))):
+        diagram = measures.diagram(after, 12, kind="mass", predicted=predicted)
+        assert diagram.rows.sum() == total
+        assert set(diagram.rows.tolist()) <= {total // 12, total // 12 + 1}
+        for number in (1, 7, 12):
+            index = rows.in_bin(table, 12, number, predicted, mass=True)
+            assert len(index) == diagram.rows[number - 1]
+            assert table.confidence[index].mean() == pytest.approx(diagram.confidence[number - 1], abs=1e-12)
+            assert table.right[index].mean() == pytest.approx(diagram.accuracy[number - 1], abs=1e-12)
+
+
+def test_rows_of_a_bin_of_equal_weight_follow_the_class_prior(run) -> None:  # type: ignore[no-untyped-def]
+    after = run[2]
+    weights = measures.weights_of(measures.statistics(after), SKEWED)
+    diagram = measures.diagram(after, 9, kind="mass", target=SKEWED)
+    table = rows.rows_of(after)
+    counts = [len(rows.in_bin(table, 9, n, None, mass=True, weights=weights)) for n in range(1, 10)]
+    assert counts == diagram.rows.tolist()
+    assert counts != measures.diagram(after, 9, kind="mass").rows.tolist()
+
+
+def test_the_selected_rows_have_the_error_of_the_chosen_kind(run, probabilities) -> None:  # type: ignore[no-untyped-def]
+    after = run[2]
+    probs, labels = probabilities
+    mine = np.isin(probs.argmax(axis=1), (2, 5))
+    mass = measures.selection(after, 10, (2, 5), kind="mass").ece
+    smooth = measures.selection(after, 10, (2, 5), kind="smooth").ece
+    assert mass is not None
+    assert smooth is not None
+    assert mass.value == pytest.approx(metrics.adaptive_ece(probs[mine], labels[mine], bins=10), abs=1e-12)
+    assert smooth.value == pytest.approx(metrics.smooth_ece(probs[mine], labels[mine]), abs=2e-4)
 
 
 def test_two_runs_on_the_same_rows_are_compared_pair_by_pair(run) -> None:  # type: ignore[no-untyped-def]
