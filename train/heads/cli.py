@@ -38,7 +38,8 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Result as JSON.")
 def features(
     model: str, data: Path, out: Path, weights: Path | None, pretrained: bool, pooling: Any, views: tuple[str, ...],
-    splits: tuple[str, ...], image_size: int | None, crop_pct: float | None, amp: Any, storage: Any, batch_size: int, workers: int, seed: int,
+    splits: tuple[str, ...], image_size: int | None, crop_pct: float | None, amp: Any, storage: Any,
+    batch_size: int, workers: int, seed: int,
     device: str, options: tuple[str, ...], as_json: bool,
 ) -> None:  # fmt: skip
     """Run a frozen backbone over a folder once and keep its features.

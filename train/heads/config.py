@@ -22,6 +22,11 @@ Weights = Literal["none", "inverse", "sqrt", "effective"]
 Auxiliary = Literal["none", "supcon", "balanced-contrastive", "weighted-supcon", "center", "prototype"]
 
 TRAINED: tuple[Kind, ...] = ("linear", "mlp", "cosine", "arcface", "map", "prototype")  # by gradient steps
+_READ_BY: dict[str, tuple[Kind, ...]] = {
+    "hidden": ("mlp",), "activation": ("mlp",), "dropout": ("mlp",), "scale": ("cosine", "arcface", "ncm"),
+    "margin": ("arcface",), "heads": ("map",), "temperature": ("prototype",), "l2": ("logistic",),
+    "prior_rows": ("ncm", "lda"), "shrinkage": ("lda",), "between": ("lda",), "metric": ("ncm",),
+}  # fmt: skip
 HIDDEN: tuple[Kind, ...] = ("mlp", "map")  # have features of their own that an auxiliary loss can shape
 
 
@@ -39,7 +44,8 @@ class HeadKind:
     temperature: float = 0.1  # prototype: cosine / temperature
     l2: float = 1e-3  # logistic: penalty on the weights, 0.5 * l2 * |W|^2
     prior_rows: float = 0.0  # ncm, lda: a class mean is drawn to the mean of all as if by so many rows more
-    shrinkage: float = 0.5  # lda: covariance (1 - s) S + s trace(S)/D I
+    shrinkage: float | Literal["ledoit-wolf"] = 0.5  # lda: covariance (1 - s) S + s trace(S)/D I
+    between: float = 0.0  # lda: share of the scatter of class means that is real; each direction is shrunken by it
     metric: Literal["euclidean", "cosine"] = "euclidean"  # ncm
 
 
@@ -134,6 +140,13 @@ class SecondPhaseConfig:
 
 
 @dataclass(frozen=True)
+class EnsembleConfig:
+    """[ensemble] Heads that differ by seed alone, their last matrices averaged into one."""
+
+    heads: int = 1
+
+
+@dataclass(frozen=True)
 class EmaConfig:
     """[ema]"""
 
@@ -144,10 +157,12 @@ class EmaConfig:
 class PostHocConfig:
     """[posthoc] What is done to trained logits, fitted on validation rows."""
 
-    adjust: float | Literal["auto"] = 0.0  # subtract so many log pi_train; auto: best macro-F1 on validation
+    # Subtract so many log pi_train. auto: best macro-F1 on validation; likelihood: fitted with the temperature.
+    adjust: float | Literal["auto", "likelihood"] = 0.0
     temperature: Literal["none", "global", "per-class"] = "none"
     recall: float = 0.0  # shift each class's logit until its validation recall is at least this
     precision: float = 0.0  # ... or its precision
+    redraws: int = 0  # fit on so many more divisions of the same images into training and validation as well
 
 
 @dataclass(frozen=True)
@@ -163,6 +178,7 @@ class HeadConfig:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     crt: SecondPhaseConfig = field(default_factory=SecondPhaseConfig)
     ema: EmaConfig = field(default_factory=EmaConfig)
+    ensemble: EnsembleConfig = field(default_factory=EnsembleConfig)
     posthoc: PostHocConfig = field(default_factory=PostHocConfig)
 
 
@@ -207,10 +223,12 @@ def check(config: HeadConfig, where: str | Path) -> None:
         ("head.scale", head.scale, 1e-6, 1e6), ("head.margin", head.margin, 0, 1.5707),
         ("head.temperature", head.temperature, 1e-6, 1e6), ("head.l2", head.l2, 0, 1e9),
         ("head.heads", head.heads, 1, 1e4),
-        ("head.prior_rows", head.prior_rows, 0, 1e9), ("head.shrinkage", head.shrinkage, 0, 1),
+        ("head.prior_rows", head.prior_rows, 0, 1e9), ("head.between", head.between, 0, 1e9),
+        ("head.shrinkage", 0.5 if isinstance(head.shrinkage, str) else head.shrinkage, 0, 1),
         ("input.power", config.input.power, 1e-3, 10), ("ema.decay", config.ema.decay, 0, 1 - 1e-12),
         ("crt.epochs", config.crt.epochs, 0, 1e6), ("auxiliary.weight", config.auxiliary.weight, 0, 1e6),
         ("posthoc.recall", config.posthoc.recall, 0, 1), ("posthoc.precision", config.posthoc.precision, 0, 1),
+        ("posthoc.redraws", config.posthoc.redraws, 0, 1000), ("ensemble.heads", config.ensemble.heads, 1, 1000),
     ]  # fmt: skip
     for name, value, low, high in limits:
         if value is not None and not low <= value <= high:
@@ -237,6 +255,17 @@ def _check_loss(loss: LossConfig) -> None:
 def _refuse_idle_switches(config: HeadConfig, where: str | Path) -> None:
     """A switch that this kind of head cannot obey is an error, not a silence."""
     kind = config.head.kind
+    plain = HeadKind()
+    for name, kinds in _READ_BY.items():
+        if kind not in kinds and getattr(config.head, name) != getattr(plain, name):
+            raise ConfigError(
+                f"a {kind} head does not read head.{name}",
+                where=where, fix=f"leave it out, or use head.kind = {' or '.join(kinds)}",
+            )  # fmt: skip
+    if config.head.between and config.head.prior_rows:
+        raise ConfigError("head.between and head.prior_rows both shrink the class means", where=where, fix="set one")
+    if config.ensemble.heads > 1 and kind in HIDDEN:
+        raise ConfigError(f"{kind} heads do not average into one matrix", where=where, fix="leave ensemble.heads out")
     if config.auxiliary.name != "none" and kind not in HIDDEN:
         raise ConfigError(
             f'auxiliary loss "{config.auxiliary.name}" would change nothing: a {kind} head has no hidden features',
@@ -248,7 +277,7 @@ def _refuse_idle_switches(config: HeadConfig, where: str | Path) -> None:
         return
     default = HeadConfig()
     idle = [
-        name for name in ("loss", "augment", "sampling", "crt", "ema")
+        name for name in ("loss", "augment", "sampling", "crt", "ema", "ensemble")
         if getattr(config, name) != getattr(default, name)
         and not (kind == "logistic" and name == "loss" and _only_weights(config.loss))
         and not (name == "augment" and _only_smote(config.augment))

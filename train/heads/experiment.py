@@ -14,10 +14,14 @@ from torch import Tensor
 from calibrant.errors import ConfigError, DataError, did_you_mean
 from calibrant.train.heads.cache import FeatureCache
 from calibrant.train.heads.config import HeadConfig
+from calibrant.train.heads.ensemble import train_heads
 from calibrant.train.heads.posthoc import PostHoc, fit_posthoc
 from calibrant.train.heads.scores import measure
-from calibrant.train.heads.split import Fold, hold_out
-from calibrant.train.heads.trainer import TrainedHead, train_head
+from calibrant.train.heads.split import Fold, hold_out, redraw
+from calibrant.train.heads.trainer import TrainedHead
+from calibrant.train.random import derive
+
+Logits = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class Result:
     test: Part | None
     val_logits: NDArray[np.float32]  # what the head claims
     test_logits: NDArray[np.float32] | None
-    val_metrics: dict[str, float]
+    val_metrics: dict[str, float]  # with redraws the mean over all divisions
     test_metrics: dict[str, float] | None
 
     @property
@@ -116,33 +120,52 @@ def run_experiment(
         has_val=has_val,
     )  # fmt: skip
     counts = np.bincount(labels[fold.train], minlength=len(names)).astype(np.int64)
-    x, y = matrices.stacked("train", data.train_views, fold.train)
     held_out = has_val and data.val_per_class is None
+    if config.posthoc.redraws and held_out:
+        raise ConfigError(
+            "posthoc.redraws divides training images anew, and this cache has a validation split of its own",
+            where="posthoc.redraws", fix="set data.val_per_class, or leave it out",
+        )  # fmt: skip
     val = matrices.averaged("val", data.test_views) if held_out else (
         matrices.averaged("train", data.test_views, fold.val)
     )  # fmt: skip
     if not len(val.labels):
         raise DataError("there are no validation rows", fix="set data.val_per_class")
     test = matrices.averaged("test", data.test_views) if "test" in cache.manifest.splits else None
-    x, y = x.to(device), y.to(device)
-    val_x = torch.from_numpy(val.features).to(device)
-    trained = train_head(
-        config, x, y, len(names), validation=(val_x, torch.from_numpy(val.labels).to(device)), on_epoch=on_epoch
-    )
-    val_logits = _claimed(trained, val_x)
-    posthoc = fit_posthoc(config.posthoc, val_logits, val.labels, counts)
+
+    def train(chosen: Fold, validation: Part, report: Callable[[int, float], None]) -> tuple[TrainedHead, Logits]:
+        x, y = matrices.stacked("train", data.train_views, chosen.train)
+        val_x = torch.from_numpy(validation.features).to(device)
+        trained = train_heads(
+            config, x.to(device), y.to(device), len(names), copies=len(data.train_views),
+            validation=(val_x, torch.from_numpy(validation.labels).to(device)), on_epoch=report,
+        )  # fmt: skip
+        return trained, _claimed(trained, val_x)
+
+    trained, val_logits = train(fold, val, on_epoch)
+    divisions = [(val_logits, val.labels)]
+    for i in range(config.posthoc.redraws):
+        again = redraw(fold, labels, derive(config.seed, "redraw", i))
+        part = matrices.averaged("train", data.test_views, again.val)
+        divisions.append((train(again, part, lambda epoch, loss: None)[1], part.labels))
+    posthoc = fit_posthoc(
+        config.posthoc, np.concatenate([z for z, _ in divisions]), np.concatenate([y for _, y in divisions]), counts,
+        claims=trained.loss is not None,
+    )  # fmt: skip
     test_logits = None if test is None else _claimed(trained, torch.from_numpy(test.features).to(device))
 
-    def metrics(z: NDArray[np.float32], y: NDArray[np.int64]) -> dict[str, float]:
+    def metrics(z: Logits, y: NDArray[np.int64]) -> dict[str, float]:
         return measure(posthoc.probabilities(z), y, counts, background=background)
 
+    scores = [metrics(z, y) for z, y in divisions]
     return Result(
-        config, trained, posthoc, fold, counts, val, test, val_logits, test_logits, metrics(val_logits, val.labels),
+        config, trained, posthoc, fold, counts, val, test, val_logits, test_logits,
+        {name: float(np.mean([s[name] for s in scores])) for name in scores[0]},
         None if test is None or test_logits is None else metrics(test_logits, test.labels),
     )  # fmt: skip
 
 
-def _claimed(trained: TrainedHead, x: Tensor) -> NDArray[np.float32]:
+def _claimed(trained: TrainedHead, x: Tensor) -> Logits:
     result: Any = trained.claimed(trained.logits(x)).float().cpu().numpy()
     return np.asarray(result, np.float32)
 

@@ -14,7 +14,7 @@ from calibrant.errors import ConfigError
 from calibrant.preprocessing import Preprocessing
 from calibrant.train.heads.backbone import Backbone, load_backbone
 from calibrant.train.heads.config import HeadKind
-from calibrant.train.heads.modules import Cosine, Folded, Head, Transform, folded, make_body
+from calibrant.train.heads.modules import Folded, Head, Transform, folded, last_linear, make_body
 from calibrant.train.heads.trainer import TrainedHead
 from calibrant.train.heads.views import IN_GRAPH
 from calibrant.train.model import FeatureModel
@@ -46,7 +46,7 @@ class FusedModel(FeatureModel):
         self.network = _Parts(backbone.model.network, head)
         self.input_size = backbone.model.input_size
         self.recipe = "head on frozen features"
-        self.feature_dim, self.num_classes = head.hidden, _last(head.classifier).out_features
+        self.feature_dim, self.num_classes = head.hidden, last_linear(head.classifier).out_features
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         parts = [x.flip(3) if view == "flip" else x for view in self.views]
@@ -61,7 +61,7 @@ class FusedModel(FeatureModel):
         return logits, hidden
 
     def classifier_layers(self) -> tuple[nn.Module, ...]:
-        return (_last(self.network.head.classifier),)  # type: ignore[union-attr,arg-type]
+        return (last_linear(self.network.head.classifier),)  # type: ignore[union-attr,arg-type]
 
 
 def fuse(
@@ -119,13 +119,6 @@ def _deployed(trained: TrainedHead) -> Head:
             transform.mean.zero_()
             transform.scale.fill_(1.0)
     return Head(transform, head.body, classifier, hidden=head.hidden).requires_grad_(False).cpu()
-
-
-def _last(classifier: nn.Module) -> nn.Linear:
-    layer = classifier.linear if isinstance(classifier, Folded) else classifier
-    if not isinstance(layer, nn.Linear):
-        raise TypeError(f"{type(classifier).__name__} does not end in a matrix" + " yet" * isinstance(layer, Cosine))
-    return layer
 
 
 def _plain(config: HeadKind) -> dict[str, Any]:

@@ -4,7 +4,11 @@
 
 z: the logits that the head claims. w_k = 1 / T_k; c_k: shifts that meet a wanted recall or precision; a: strength.
 The strength is chosen on the raw logits, z - tau r, whose decisions a temperature does not move: a = tau / T. What the
-training has absorbed already and tau are on one scale, and their sum is the total strength.
+training has absorbed already and tau are on one scale, and their sum is the total strength. Closed-form heads claim no
+probabilities: theirs is the scale after the temperature, tau = a.
+
+A strength by macro-F1 ("auto") sees decisions only, and those of 500 rows are a noisy guide. "likelihood" fits a and T
+together, by the likelihood of the validation rows: a little less F1 where the guide was right, far less spread.
 """
 
 from __future__ import annotations
@@ -58,22 +62,40 @@ class PostHoc:
 
 
 def fit_posthoc(
-    config: PostHocConfig, z: NDArray[np.floating[Any]], labels: NDArray[np.int64], counts: NDArray[np.int64]
+    config: PostHocConfig,
+    z: NDArray[np.floating[Any]],
+    labels: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    *,
+    claims: bool = True,
 ) -> PostHoc:
-    """Fit on validation logits z (N, C). counts: (C,) training images.
+    """Fit on validation logits z (N, C). counts: (C,) training images. claims: softmax(z) is meant as probabilities.
 
     Rows are weighted so that every class counts alike: the target prior is uniform, whatever the validation set's is.
     """
     ratio = log_prior_ratio(counts, smooth=0.0 if counts.min() > 0 else 1.0)
     z64: Vector = np.asarray(z, np.float64)
     row_weights = balancing(labels, len(counts))
-    tau = float(choose_strength(z64, labels, ratio)) if config.adjust == "auto" else float(config.adjust)
-    u = z64 - tau * ratio
+    tempered = config.temperature != "none"
+    unit = 1.0  # of tau, in raw logits
+    if not claims and tempered:
+        unit = 1.0 / likeliest(z64, labels, ratio, row_weights)[0]
+    slope = None
+    if config.adjust == "likelihood":
+        slope, offset = likeliest(z64, labels, ratio, row_weights, slope=None if tempered else 1.0)
+        tau = offset / slope / unit
+    elif config.adjust == "auto":
+        tau = float(choose_strength(z64 / unit, labels, ratio))
+    else:
+        tau = float(config.adjust)
+    u = z64 - tau * unit * ratio
     b = np.ones(len(counts))
-    if config.temperature != "none":
+    if slope is not None:
+        b[:] = slope
+    elif tempered:
         calibrator = fit("temperature", u, labels, weights=row_weights)
         b[:] = 1.0 / float(calibrator.parameters["temperature"])
-    strength = tau * float(b[0])
+    strength = tau * unit * float(b[0])
     if config.temperature == "per-class":
         b = class_slopes(z64, labels, row_weights, offset=-strength * ratio, common=float(b[0]))
     shifts: Vector = np.zeros(len(counts))
@@ -82,6 +104,54 @@ def fit_posthoc(
         scores = z64 * b - strength * ratio
         shifts, unmet = wanted_shifts(scores, labels, recall=config.recall, precision=config.precision)
     return PostHoc(b, shifts, strength, tau, ratio, unmet)
+
+
+def likeliest(
+    z: Vector, labels: NDArray[np.int64], ratio: Vector, weights: Vector, *, slope: float | None = None
+) -> tuple[float, float]:
+    """b = 1/T and a that minimise the weighted NLL of softmax(b z - a r); b stays at `slope` where given.
+
+    Convex in (b, a). Newton steps, halved until the NLL falls: the scale of z does not matter.
+    """
+    w = weights / weights.sum()
+    rows = np.arange(len(labels))
+    centred = z - z.max(1, keepdims=True)  # a shift of a row changes nothing, and keeps the exponents small
+    axes = (centred, np.broadcast_to(-ratio, z.shape))
+
+    def look(x: Vector) -> tuple[float, Vector, Vector]:
+        u = x[0] * axes[0] + x[1] * axes[1]
+        top = u.max(1, keepdims=True)
+        e = np.exp(u - top)
+        p = e / e.sum(1, keepdims=True)
+        value = float(w @ (np.log(e.sum(1)) + top[:, 0] - u[rows, labels]))
+        means = [(p * f).sum(1) for f in axes]
+        gradient = np.asarray([w @ (m - f[rows, labels]) for m, f in zip(means, axes, strict=True)])
+        hessian = np.asarray(
+            [[w @ ((p * f * g).sum(1) - m * n) for g, n in zip(axes, means, strict=True)]
+             for f, m in zip(axes, means, strict=True)]
+        )  # fmt: skip
+        return value, gradient, hessian
+
+    spread = float(np.abs(centred).mean())
+    x = np.asarray([slope if slope is not None else 1.0 / max(spread, 1e-12), 0.0])
+    free = np.asarray([slope is None, bool(np.ptp(ratio))])  # equal counts: a does nothing and stays 0
+    value, gradient, hessian = look(x)
+    for _ in range(100):
+        scaled = np.where(np.outer(free, free), hessian, np.eye(2))
+        step = np.linalg.lstsq(scaled, np.where(free, gradient, 0.0), rcond=None)[0]
+        size = 1.0
+        while size > 1e-8:
+            candidate = x - size * step
+            if candidate[0] > 0 and (found := look(candidate))[0] <= value:
+                break
+            size /= 2
+        else:
+            break
+        done = value - found[0] < 1e-12
+        x, (value, gradient, hessian) = candidate, found
+        if done:
+            break
+    return float(x[0]), float(x[1])
 
 
 def balancing(labels: NDArray[np.int64], classes: int) -> Vector:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -84,21 +85,69 @@ def nearest_mean(
     return means / spread, -0.5 * means.square().sum(1) / spread
 
 
-def discriminant(x: Tensor, y: Tensor, classes: int, *, prior_rows: float, shrinkage: float) -> tuple[Tensor, Tensor]:
+def discriminant(
+    x: Tensor,
+    y: Tensor,
+    classes: int,
+    *,
+    prior_rows: float = 0.0,
+    shrinkage: float | Literal["ledoit-wolf"] = 0.5,
+    between: float = 0.0,
+    copies: int = 1,
+) -> tuple[Tensor, Tensor]:
     """Linear discriminant with equal priors: W = S^-1 m_k, b = -m_k S^-1 m_k / 2.
 
-    S = (1 - s) S_within + s trace(S_within)/D I, S_within pooled over classes; m_k as in `class_means`. Float64.
+    S = (1 - s) S_within + s trace(S_within)/D I, S_within pooled over classes; m_k as in `class_means`, or with
+    `between` as in `posterior_means`. Every image gave `copies` rows. Float64.
     """
     x = x.double()
+    plain = class_means(x, y, classes, prior_rows=0.0 if _all_present(y, classes) else max(prior_rows, 1e-9))
+    residuals = x - plain[y]
+    cov = residuals.T @ residuals / max(1, len(x) - classes)
+    mean_variance = max(float(cov.trace()) / x.shape[1], 1e-12)
+    s = ledoit_wolf(residuals, copies=copies) if isinstance(shrinkage, str) else shrinkage
+    cov.mul_(1 - s).diagonal().add_(s * mean_variance + 1e-9 * mean_variance)
+    if between:
+        counts = torch.bincount(y, minlength=classes).double() / copies
+        weight, bias = posterior_means(plain, x.mean(0), counts, cov, between=between)
+        return weight.float(), bias.float()
     means = class_means(x, y, classes, prior_rows=prior_rows)
-    plain = class_means(x, y, classes, prior_rows=0.0 if _all_present(y, classes) else prior_rows)
-    within = x - plain[y]
-    cov = within.T @ within / max(1, len(x) - classes)
-    width = x.shape[1]
-    mean_variance = max(float(cov.trace()) / width, 1e-12)
-    cov.mul_(1 - shrinkage).diagonal().add_(shrinkage * mean_variance + 1e-9 * mean_variance)
     weight = torch.linalg.solve(cov, means.T).T
     return weight.float(), (-0.5 * (weight * means).sum(1)).float()
+
+
+def posterior_means(
+    means: Tensor, centre: Tensor, counts: Tensor, within: Tensor, *, between: float
+) -> tuple[Tensor, Tensor]:
+    """The discriminant (C, D), (C,) of  m_k = g + B (B + S/n_k)^-1 (mean_k - g): every direction is shrunken by itself.
+
+    The posterior mean of class k under mean_k ~ N(m_k, S/n_k), m_k ~ N(g, B), as in probabilistic linear discriminant
+    analysis (Ioffe 2006); the scatter of the class means is B / between. A direction in which classes differ by more
+    than a mean of n_k images errs is kept, the others vanish, the more the fewer images there are.
+    Differs: no class has a predictive covariance of its own (it would be S + (B^-1 + n_k S^-1)^-1), so that the logits
+    stay linear in the features.
+    """
+    root = torch.linalg.cholesky(within)
+    u = torch.linalg.solve_triangular(root, (means - centre).T, upper=False).T  # S = I in these coordinates
+    scatter = u * (counts / counts.sum() * between).sqrt()[:, None]
+    _, singular, axes = torch.linalg.svd(scatter, full_matrices=False)  # B = axes' diag(singular^2) axes
+    strength = counts[:, None] * singular.square()
+    shrunken = (strength / (1 + strength) * (u @ axes.T)) @ axes
+    weight = torch.linalg.solve_triangular(root.T, shrunken.T, upper=True).T
+    return weight, -0.5 * shrunken.square().sum(1) - weight @ centre
+
+
+def ledoit_wolf(residuals: Tensor, *, copies: int = 1) -> float:
+    """s of (1 - s) S + s trace(S)/D I with the least expected squared error (Ledoit and Wolf 2004), S = R'R / N.
+
+    s = min(1, b / d),  d = |S - m I|^2,  b = (mean_i |r_i|^4 - |S|^2) / n,  n = N / copies independent rows.
+    """
+    rows, width = residuals.shape
+    cov = residuals.T @ residuals / rows
+    square = float(cov.square().sum())
+    distance = square - float(cov.trace()) ** 2 / width
+    error = (float(residuals.square().sum(1).square().mean()) - square) * copies / rows
+    return min(1.0, max(0.0, error / distance)) if distance > 0 else 1.0
 
 
 def _all_present(y: Tensor, classes: int) -> bool:

@@ -83,6 +83,19 @@ def hold_out(
     return Fold(np.concatenate(pools).astype(np.intp), np.concatenate(held).astype(np.intp))
 
 
+def redraw(fold: Fold, labels: NDArray[np.int64], seed: int) -> Fold:
+    """Another division of the same images: every class keeps how many train and how many validate."""
+    rng = np.random.default_rng(seed)
+    train, val = [], []
+    for k in np.unique(labels[fold.val]):
+        own = fold.train[labels[fold.train] == k]
+        mixed = rng.permutation(np.concatenate([own, fold.val[labels[fold.val] == k]]))
+        train.append(mixed[: len(own)])
+        val.append(mixed[len(own) :])
+    rest = fold.train[~np.isin(labels[fold.train], labels[fold.val])]
+    return Fold(np.concatenate([*train, rest]), np.concatenate(val))
+
+
 def thirds(counts: NDArray[np.int64]) -> dict[str, Index]:
     """Classes in three groups of equal number by their training images: head, medium, tail (ties by class index)."""
     order = np.argsort(-counts, kind="stable")

@@ -73,10 +73,11 @@ def train_head(
     labels: Tensor,
     classes: int,
     *,
+    copies: int = 1,
     validation: tuple[Tensor, Tensor] | None = None,
     on_epoch: Callable[[int, float], None] = lambda epoch, loss: None,
 ) -> TrainedHead:
-    """The head of `config` on features (N, D) or (N, T, D), labels (N,).
+    """The head of `config` on features (N, D) or (N, T, D), labels (N,); every image gave `copies` of the rows.
 
     `validation` serves losses that look at validation rows after each epoch (adafocal) and is used by nothing else.
     """
@@ -99,7 +100,7 @@ def train_head(
         x = transform(features)
         counts = torch.bincount(labels, minlength=classes)
         if kind not in TRAINED:
-            return _solved(config, transform, x, labels, counts)
+            return _solved(config, transform, x, labels, counts, copies)
         return _Run(config, transform, x, labels, counts, validation).fit(on_epoch)
 
 
@@ -110,7 +111,7 @@ def fit_transform(config: HeadConfig, features: Tensor) -> Transform:
     return transform.eval()
 
 
-def _solved(config: HeadConfig, transform: Transform, x: Tensor, y: Tensor, counts: Tensor) -> TrainedHead:
+def _solved(config: HeadConfig, transform: Transform, x: Tensor, y: Tensor, counts: Tensor, copies: int) -> TrainedHead:
     """Logistic regression, nearest mean and discriminant: no steps, no randomness but SMOTE's."""
     head, classes = config.head, len(counts)
     corrections: dict[str, float] = {}
@@ -137,7 +138,11 @@ def _solved(config: HeadConfig, transform: Transform, x: Tensor, y: Tensor, coun
         classifier = Folded(head.scale * weight) if found is None else _linear(weight, found)
         corrections["equal class priors"] = 1.0
     else:
-        classifier = _linear(*discriminant(x, y, classes, prior_rows=head.prior_rows, shrinkage=head.shrinkage))
+        classifier = _linear(
+            *discriminant(
+                x, y, classes, prior_rows=head.prior_rows, shrinkage=head.shrinkage, between=head.between, copies=copies
+            )
+        )
         corrections["equal class priors"] = 1.0
     whole = Head(transform, nn.Identity(), classifier, hidden=x.shape[1])
     return TrainedHead(whole.requires_grad_(False).eval(), loss, corrections)

@@ -6,7 +6,15 @@ import pytest
 from calibrant.calibration import Calibrator
 from calibrant.calibration.adjustment import adjusted_probabilities
 from calibrant.train.heads.config import PostHocConfig
-from calibrant.train.heads.posthoc import PostHoc, choose_strength, class_slopes, fit_posthoc, wanted_shifts
+from calibrant.train.heads.posthoc import (
+    PostHoc,
+    balancing,
+    choose_strength,
+    class_slopes,
+    fit_posthoc,
+    likeliest,
+    wanted_shifts,
+)
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -115,3 +123,49 @@ def test_shift_of_the_formula_by_hand() -> None:
     p = PostHoc(np.asarray([0.5, 0.5]), np.asarray([0.0, 1.0]), 2.0, 4.0, np.log([2.0, 0.5]))
     expected = [2 - 2 * np.log(2), 1 + 1 + 2 * np.log(2)]
     assert p.logits(np.asarray([[4.0, 2.0]]))[0].tolist() == pytest.approx(expected)
+
+
+def test_likelihood_finds_strength_and_temperature_together() -> None:
+    """p = softmax(z / 2 - 1.5 r) is the truth, whatever the scale of the logits."""
+    z, y = sample(40000, 1.5 * RATIO, scale=2.0)
+    found = fit_posthoc(PostHocConfig(adjust="likelihood", temperature="global"), z, y, COUNTS)
+    assert 1 / found.weights[0] == pytest.approx(2.0, rel=0.03)
+    assert found.strength == pytest.approx(1.5, rel=0.05)
+    assert found.tau == pytest.approx(3.0, rel=0.05)
+    for factor in (1e-3, 1e3):
+        moved = fit_posthoc(PostHocConfig(adjust="likelihood", temperature="global"), factor * z, y, COUNTS)
+        np.testing.assert_allclose(moved.probabilities(factor * z), found.probabilities(z), atol=1e-6)
+    fixed = fit_posthoc(PostHocConfig(adjust="likelihood"), z / 2, y, COUNTS)
+    assert fixed.weights.tolist() == [1.0] * 4
+    assert fixed.tau == pytest.approx(1.5, rel=0.05)
+
+
+def test_likelihood_is_the_minimum_that_a_grid_sees() -> None:
+    z, y = sample(400, RATIO, scale=3.0)
+    w = balancing(y, 4)
+
+    def nll(b: float, a: float) -> float:
+        u = b * z - a * RATIO
+        log_p = u - np.log(np.exp(u).sum(1, keepdims=True))
+        return float(-(w * log_p[np.arange(len(y)), y]).sum() / w.sum())
+
+    b, a = likeliest(z, y, RATIO, w)
+    assert all(nll(b, a) <= nll(b * (1 + i), a + j) for i in (-0.01, 0, 0.01) for j in (-0.01, 0, 0.01))
+
+
+def test_equal_counts_leave_no_strength_to_fit() -> None:
+    z, y = sample(500, np.zeros(4), scale=2.0)
+    found = fit_posthoc(PostHocConfig(adjust="likelihood", temperature="global"), z, y, np.asarray([9, 9, 9, 9]))
+    assert found.tau == 0.0
+    assert 1 / found.weights[0] == pytest.approx(2.0, rel=0.2)
+
+
+@pytest.mark.parametrize("adjust", ["auto", "likelihood", 1.0])
+def test_heads_that_claim_nothing_are_adjusted_on_the_scale_of_their_temperature(adjust: float | str) -> None:
+    """Logits 20 times too large, as of a discriminant in many dimensions: the strength is that of calibrated ones."""
+    z, y = sample(6000, RATIO)
+    config = PostHocConfig(adjust=adjust, temperature="global")  # type: ignore[arg-type]
+    raw = fit_posthoc(config, 20 * z, y, COUNTS, claims=False)
+    assert raw.tau == pytest.approx(1.0, abs=0.3)
+    assert raw.strength == pytest.approx(raw.tau, rel=0.1)
+    np.testing.assert_allclose(raw.probabilities(20 * z), fit_posthoc(config, z, y, COUNTS).probabilities(z), atol=0.05)

@@ -45,6 +45,8 @@ KINDS = {
     "prototype": ["head.kind=prototype"],
     "ncm": ["head.kind=ncm", "head.metric=cosine"],
     "lda": ["head.kind=lda", "head.prior_rows=1.0"],
+    "lda, posterior means": ["head.kind=lda", "head.between=0.1", "head.shrinkage=ledoit-wolf", "input.power=0.5"],
+    "three cosine heads": ["head.kind=cosine", "ensemble.heads=3"],
     "logistic": ["head.kind=logistic"],
     "vace": ["loss.name=vace"],
     "two views": ['data.test_views=["eval","flip"]', 'data.train_views=["eval","flip"]', "input.transform=standardise"],
@@ -192,3 +194,50 @@ def test_sweep_command_needs_features_and_exactly_one_plan(tmp_path: Path, cache
     assert "there is no loss 'focl'; did you mean \"focal\"?" in text
     with pytest.raises(ConfigError):
         head_config({}, ["data.train_views=[]"])
+
+
+POSTHOC = {
+    "adjust": "posthoc.adjust=1.0",
+    "adjust auto": "posthoc.adjust=auto",
+    "adjust likelihood": "posthoc.adjust=likelihood",
+    "temperature": "posthoc.temperature=global",
+    "temperature per class": "posthoc.temperature=per-class",
+    "recall": "posthoc.recall=0.9",
+    "precision": "posthoc.precision=0.9",
+}
+TOY = ["data.val_per_class=5", "data.imbalance=4", "optimizer.epochs=5", "data.split_seed=1"]
+
+
+@pytest.mark.parametrize("name", POSTHOC)
+def test_a_post_hoc_switch_changes_probabilities_and_never_the_head(name: str, cache: FeatureCache) -> None:
+    matrices = Matrices(cache)
+    off = run_experiment(matrices, head_config({}, TOY))
+    on = run_experiment(matrices, head_config({}, [*TOY, POSTHOC[name]]))
+    for a, b in zip(off.trained.head.parameters(), on.trained.head.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert np.array_equal(off.val_logits, on.val_logits)
+    assert np.array_equal(off.posthoc.logits(off.val_logits), off.val_logits.astype(np.float64))
+    assert not np.allclose(on.posthoc.probabilities(on.val_logits), off.posthoc.probabilities(off.val_logits))
+
+
+def test_redraws_fit_on_more_rows_and_keep_the_head_and_the_images(cache: FeatureCache) -> None:
+    matrices = Matrices(cache)
+    fitted = [*TOY, "posthoc.adjust=likelihood", "posthoc.temperature=global"]
+    off = run_experiment(matrices, head_config({}, [*fitted, "posthoc.redraws=0"]))
+    plain = run_experiment(matrices, head_config({}, fitted))
+    on = run_experiment(matrices, head_config({}, [*fitted, "posthoc.redraws=3"]))
+    assert np.array_equal(off.posthoc.weights, plain.posthoc.weights)
+    assert np.array_equal(on.val_logits, off.val_logits)
+    assert on.posthoc.weights[0] != off.posthoc.weights[0]
+    assert on.val_metrics != off.val_metrics
+
+
+def test_redraws_are_refused_where_validation_is_a_split_of_its_own(tmp_path: Path, cache: FeatureCache) -> None:
+    for file in list(cache.path.glob("test-*")):
+        file.rename(file.with_name(file.name.replace("test-", "val-")))
+    description = json.loads((cache.path / "features.json").read_text())
+    for key in ("splits", "images"):
+        description[key]["val"] = description[key].pop("test")
+    (cache.path / "features.json").write_text(json.dumps(description))
+    with pytest.raises(ConfigError, match="validation split of its own"):
+        run_experiment(Matrices(FeatureCache.open(cache.path)), head_config({}, ["posthoc.redraws=2"]))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant.errors import DataError
-from calibrant.train.heads.split import class_order, hold_out, long_tail_counts, thirds
+from calibrant.train.heads.split import class_order, hold_out, long_tail_counts, redraw, thirds
 
 
 def fold(labels: np.ndarray, **changes: object):  # type: ignore[no-untyped-def, type-arg]
@@ -65,3 +65,15 @@ def test_thirds_are_of_equal_number_and_ordered_by_size() -> None:
     assert groups["head"].tolist() == [1, 3]
     assert groups["medium"].tolist() == [2, 4]
     assert groups["tail"].tolist() == [5, 0]
+
+
+def test_a_redraw_divides_the_same_images_into_the_same_numbers() -> None:
+    labels = np.repeat(np.arange(10), 30)
+    first = fold(labels, imbalance=20.0)
+    again, other = redraw(first, labels, 1), redraw(first, labels, 2)
+    for found in (again, other):
+        assert sorted([*found.train, *found.val]) == sorted([*first.train, *first.val])
+        assert np.array_equal(np.bincount(labels[found.train]), np.bincount(labels[first.train]))
+        assert np.array_equal(np.bincount(labels[found.val]), np.bincount(labels[first.val]))
+    assert set(again.val) != set(other.val)
+    assert np.array_equal(redraw(first, labels, 1).val, again.val)

@@ -13,7 +13,9 @@ from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 
 from calibrant.errors import ConfigError
 from calibrant.train.heads.config import head_config
-from calibrant.train.heads.trainer import TrainedHead, class_weights, sampling_weights, train_head
+from calibrant.train.heads.ensemble import train_heads
+from calibrant.train.heads.modules import AttentionPool
+from calibrant.train.heads.trainer import TrainedHead, class_weights, sampling_weights
 from calibrant.train.losses import LOSSES, create_loss
 from calibrant.train.random import derive
 
@@ -24,7 +26,7 @@ QUICK = ["optimizer.epochs=3", "optimizer.batch_size=16", "optimizer.lr=0.01"]
 def fit(toy: tuple[Tensor, Tensor], *settings: str, epochs: int = 3, classes: int = C) -> TrainedHead:
     x, y = toy
     config = head_config({}, [*QUICK, f"optimizer.epochs={epochs}", *settings])
-    return train_head(config, x, y, classes, validation=(x, y))
+    return train_heads(config, x, y, classes, validation=(x, y))
 
 
 def state(trained: TrainedHead) -> dict[str, Tensor]:
@@ -69,6 +71,11 @@ SWITCHES = {
     "center": (["head.kind=mlp", "head.hidden=[8]"], ["auxiliary.name=center"], ["auxiliary.name=none"]),
     "prototype": (["head.kind=mlp", "head.hidden=[8]"], ["auxiliary.name=prototype"], ["auxiliary.name=none"]),
     "schedule": ([], ["optimizer.schedule=constant"], ["optimizer.schedule=onecycle"]),
+    "ensemble": ([], ["ensemble.heads=2"], ["ensemble.heads=1"]),
+    "between": (["head.kind=lda"], ["head.between=0.5"], ["head.between=0.0"]),
+    "shrinkage": (["head.kind=lda"], ["head.shrinkage=ledoit-wolf"], ["head.shrinkage=0.5"]),
+    "shrunken means": (["head.kind=lda"], ["head.prior_rows=2.0"], ["head.prior_rows=0.0"]),
+    "logistic penalty": (["head.kind=logistic"], ["head.l2=0.1"], ["head.l2=0.001"]),
     "weight decay": ([], ["optimizer.weight_decay=0.5"], ["optimizer.weight_decay=0.01"]),
 }  # fmt: skip
 
@@ -283,6 +290,11 @@ def test_training_adds_log_prior_and_post_hoc_subtracts_it() -> None:
         (["optimizer.lr=1e6", "optimizer.name=sgd", "optimizer.schedule=constant"], "lower it"),
         (["augment.mixup=1.0", "augment.mixup_layer=hidden"], "no hidden layer"),
         (["loss.hard_share=0"], "must be from"),
+        (["head.margin=0.2"], "a linear head does not read head.margin.*use head.kind = arcface"),
+        (["head.kind=lda", "head.between=0.1", "head.prior_rows=1.0"], "both shrink"),
+        (["head.kind=lda", "ensemble.heads=2"], "does not obey"),
+        (["head.kind=mlp", "ensemble.heads=2"], "do not average"),
+        (["head.kind=lda", "head.shrinkage=1.5"], "must be from"),
     ],
 )
 def test_switches_that_could_do_nothing_are_refused(
@@ -304,3 +316,30 @@ def test_map_head_pools_tokens_in_any_order(toy: tuple[Tensor, Tensor]) -> None:
         fit((tokens, y), "head.kind=linear")
     with pytest.raises(ConfigError, match="does not divide"):
         fit((tokens, y), "head.kind=map", "head.heads=5")
+
+
+def test_attention_pooling_is_multi_head_attention_with_one_query() -> None:
+    """torch's own attention with the same matrices, then the residual MLP."""
+    torch.manual_seed(0)
+    pool = AttentionPool(12, 3).double().eval()
+    tokens = torch.randn(4, 7, 12, dtype=torch.float64)
+    other = nn.MultiheadAttention(12, 3, batch_first=True).double().eval()
+    with torch.no_grad():
+        pool.norm.weight.uniform_(0.5, 2.0)
+        other.in_proj_weight.copy_(torch.cat([torch.eye(12), pool.key_value.weight]))
+        other.in_proj_bias.copy_(torch.cat([torch.zeros(12), pool.key_value.bias]))
+        other.out_proj.load_state_dict(pool.out.state_dict())
+        x = pool.norm(tokens)
+        pooled = other(pool.query.expand(4, 1, 12), x, x, need_weights=False)[0][:, 0]
+        torch.testing.assert_close(pool(tokens), pooled + pool.mlp(pooled))
+
+
+@pytest.mark.parametrize("kind", [["head.kind=linear"], ["head.kind=cosine"], ["loss.name=ldam"]])
+def test_an_ensemble_is_the_mean_of_its_members_logits(kind: list[str], toy: tuple[Tensor, Tensor]) -> None:
+    x, _ = toy
+    members = [fit(toy, *kind), fit(toy, *kind, f"seed={derive(0, 'ensemble', 1)}")]
+    both = fit(toy, *kind, "ensemble.heads=2")
+    expected = torch.stack([m.claimed(m.logits(x)) for m in members]).mean(0)
+    torch.testing.assert_close(both.claimed(both.logits(x)), expected, rtol=1e-4, atol=1e-5)
+    assert not torch.equal(members[0].logits(x), members[1].logits(x))
+    assert both.absorbed == members[0].absorbed
