@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -20,7 +20,10 @@ _PATH = click.Path(path_type=Path)
 @click.option(
     "--recipe", help="Start from the settings of a paper, e.g. fedlas-ls/cub or ufg/clca (see docs/training.md)."
 )
-@click.option("--data", type=_PATH, help="Folder of DIR/CLASS/*.jpg or DIR/{train,val,test}/CLASS/*.jpg.")
+@click.option(
+    "--data", type=_PATH, help="Folder of DIR/CLASS/*.jpg or DIR/{train,val,test}/CLASS/*.jpg, list.csv, shards ..."
+)
+@click.option("--groups", help="CSV or Parquet: column whose values must not be divided between splits.")
 @click.option("--model", help="Any timm classifier, e.g. resnet50 or vit_base_patch16_224.")
 @click.option(
     "--pretrained/--from-scratch", default=None, help="Start from timm's pretrained weights (downloads them)."
@@ -85,7 +88,8 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
 
 
 _KEYS = {
-    "data": ("data", "path"), "on_bad_image": ("data", "on_bad_image"), "model": ("model", "name"),
+    "data": ("data", "path"), "groups": ("data", "groups"), "on_bad_image": ("data", "on_bad_image"),
+    "model": ("model", "name"),
     "pretrained": ("model", "pretrained"), "weights": ("model", "weights"), "image_size": ("model", "image_size"),
     "token_reduction": ("model", "token_reduction", "method"), "keep_rate": ("model", "token_reduction", "keep_rate"),
     "cla": ("model", "token_reduction", "cla"), "cache_tokens": ("model", "token_reduction", "cache_tokens"),
@@ -203,3 +207,46 @@ def search(
     columns = ("accuracy", "nll", "ece")
     shown = [[" ".join(t.settings), *(f"{t.val[c]:.4f}" for c in columns), t.run] for t in ranked]
     click.echo(table(["settings", *columns, "run"], shown))
+
+
+@click.command(short_help="Pack a data set into Parquet or tar shards.")
+@click.option("--data", type=_PATH, required=True, help="As in calibrant train: a folder, a list, shards ...")
+@click.option("--out", type=_PATH, required=True, help="Folder for {train,val,test}-00000.parquet ...")
+@click.option("--format", "kind", type=click.Choice(["parquet", "tar"]), default="parquet", show_default=True)
+@click.option("--images-per-shard", type=click.IntRange(1), default=1000, show_default=True)
+@click.option("--groups", help="Column whose values must not be divided between splits; it is kept as `group`.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other [data] setting.")
+@click.option("--overwrite", is_flag=True, help="Replace shards that are in --out already.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def shards(
+    data: Path, out: Path, kind: Literal["parquet", "tar"], images_per_shard: int, groups: str | None,
+    settings: tuple[str, ...], overwrite: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Write the training, validation and test images of a data set into few large files, bytes as they are.
+
+    \b
+    calibrant shards --data birds --out birds-shards
+    calibrant shards --data leaves.csv --groups plant --out leaves-shards
+    calibrant train --data birds-shards --loss vace --out runs/birds
+    """
+    import json
+
+    from calibrant.errors import ConfigError
+    from calibrant.train.config import train_config
+    from calibrant.train.data.sources import read_data
+    from calibrant.train.data.write_shards import write_shards
+
+    strange = next((s for s in settings if not s.startswith("data.")), None)
+    if strange is not None:
+        raise ConfigError(f'"{strange}" says nothing about the data', where="--set", fix="use data.KEY=VALUE")
+    table: dict[str, Any] = {"data": {"path": data} | ({} if groups is None else {"groups": groups})}
+    config = train_config(table, settings)
+    written = write_shards(
+        read_data(config.data), out, kind=kind, images_per_shard=images_per_shard, overwrite=overwrite
+    )
+    if as_json:
+        click.echo(json.dumps({"files": [str(f) for f in written.files], "images": written.images}))
+        return
+    counts = ", ".join(f"{n} {split}" for split, n in written.images.items())
+    click.echo(f"{out}: {counts} images in {len(written.files)} {kind} shards")
+    click.echo(f"next: calibrant train --data {out}{' --groups group' if groups is not None else ''} --out runs/first")

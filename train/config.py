@@ -20,12 +20,12 @@ class DataConfig:
 
     path: Path | None = None
     layout: Literal[
-        "auto", "folder", "csv", "ufg", "cub", "aircraft", "cifar10", "cifar100", "tiny-imagenet", "tar"
+        "auto", "folder", "csv", "ufg", "cub", "aircraft", "cifar10", "cifar100", "tiny-imagenet", "tar", "parquet"
     ] = "auto"  # auto: by the files that are there
     val_fraction: float = 0.2  # only where the data bring no validation set
     test_fraction: float = 0.2  # only where the data have no splits at all
     split_seed: int = 42  # not the training seed: several runs share one split
-    groups: str | None = None  # csv: column whose values must not be divided between splits
+    groups: str | None = None  # csv, parquet: column whose values must not be divided between splits
     train_list: Literal["train", "train_val"] = "train"  # ufg: train_val is the published protocol
     stage: str | None = None  # ufg: R1, R3, R4, R5 or R6 of soyageing
     imbalance: float | None = None  # thin the training set to a long tail, largest class over smallest

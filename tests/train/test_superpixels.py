@@ -22,6 +22,19 @@ def test_regions_follow_the_contour() -> None:
     assert 30 <= len(label[0].unique()) <= 48
 
 
+def test_every_iteration_brings_the_colours_of_a_region_together() -> None:
+    x = torch.randn(1, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    image = torch.nn.functional.interpolate(x, (64, 64), mode="bicubic").expand(1, 3, 64, 64)
+
+    def spread(iterations: int) -> float:
+        label = superpixels(image, 25, iterations=iterations)[0]
+        return sum(float(image[0, 0][label == k].var(correction=0) * (label == k).sum()) for k in label.unique())
+
+    found = [spread(n) for n in (0, 1, 5)]
+    assert found == sorted(found, reverse=True)
+    assert found[2] < 0.8 * found[0]
+
+
 @pytest.mark.parametrize("count", [2, 9, 30, 50])
 def test_regions_of_an_even_image_are_as_many_as_asked_and_of_like_size(count: int) -> None:
     label = superpixels(torch.zeros(1, 3, 60, 60), count)

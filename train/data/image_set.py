@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +30,22 @@ class Slice:
             return stream.read(self.size)
 
 
+class Packed(Protocol):
+    """An image inside a file of many."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def read(self) -> bytes: ...
+
+
 @dataclass(frozen=True)
 class ImageSet:
     """Images in a fixed order: `files` to be decoded, or `pixels` (N, H, W, 3) uint8. A label of -1 is unknown."""
 
     ids: tuple[str, ...]
     labels: NDArray[np.int64]  # (N,)
-    files: tuple[Path | Slice, ...] | None = None
+    files: tuple[Path | Packed, ...] | None = None
     pixels: NDArray[np.uint8] | None = None
     groups: tuple[str, ...] | None = None  # images of one group never go to two splits
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from calibrant.errors import DataError, did_you_mean
 from calibrant.train.data.image_set import ImageSet, Splits
+from calibrant.train.data.labels import class_order, split_name
 from calibrant.train.data.split import divide
 
 _PATHS = ("path", "file", "filename", "image", "image_path", "dir")
 _LABELS = ("label", "class", "class_name", "class_id", "species")
-_SPLITS = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 # Image folders of cotton, soylocal, soygene, soyglobal and soyageing; the last one lists paths from the root.
 _UFG_FOLDERS = ("cotton_square_new", "soybean200_square", "images", "soybean2000", ".")
 
@@ -42,10 +42,7 @@ def read_list(
     if "split" not in rows[0]:
         test, val, rest = divide(whole, (test_fraction, val_fraction), class_names=names, seed=seed)
         return Splits(names, rest, val, test if len(test) else None)
-    kinds = [_SPLITS.get(row["split"].strip().lower(), row["split"]) for row in rows]
-    strange = sorted(set(kinds) - {"train", "val", "test"})
-    if strange:
-        raise DataError(f'split "{strange[0]}" is not train, val or test', where=where)
+    kinds = [split_name(row["split"], where=where) for row in rows]
     index = {kind: np.flatnonzero(np.asarray(kinds) == kind) for kind in ("train", "val", "test")}
     if not len(index["train"]):
         raise DataError("no row has split train", where=where)
@@ -107,11 +104,7 @@ def _column(rows: Sequence[Row], names: Sequence[str], where: Path) -> str:
 
 
 def _class_names(rows: Sequence[Row], column: str) -> tuple[str, ...]:
-    """Values of the label column: as numbers in order where all are, else sorted as text."""
-    values = {(row[column] or "").strip() for row in rows}
-    if all(v.isdigit() for v in values):
-        return tuple(sorted(values, key=int))
-    return tuple(sorted(values))
+    return class_order((row[column] or "").strip() for row in rows)
 
 
 def _images(

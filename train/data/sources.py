@@ -16,7 +16,9 @@ from calibrant.train.data.donors import Donors
 from calibrant.train.data.folder import read_folder
 from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.data.lists import read_list, read_ufg
-from calibrant.train.data.shards import read_shards
+from calibrant.train.data.parquet_shards import read_parquet
+from calibrant.train.data.split import refuse_shared_groups
+from calibrant.train.data.tar_shards import read_tar
 
 SAMPLER_STRENGTH = {"shuffle": 0.0, "sqrt": 0.5, "balanced": 1.0}  # of the prior correction that a sampler makes
 
@@ -39,9 +41,10 @@ def read_data(config: DataConfig) -> Splits:
         "tiny-imagenet": lambda: read_tiny_imagenet(path, val_fraction=val, seed=seed),
         "cifar10": lambda: read_cifar10(path, val_fraction=val, seed=seed),
         "cifar100": lambda: read_cifar100(path, val_fraction=val, seed=seed),
-        "tar": lambda: read_shards(path, val_fraction=val, test_fraction=test, seed=seed),
+        "tar": lambda: read_tar(path, val_fraction=val, test_fraction=test, seed=seed),
+        "parquet": lambda: read_parquet(path, groups=config.groups, val_fraction=val, test_fraction=test, seed=seed),
     }
-    splits = readers[layout]()
+    splits = refuse_shared_groups(readers[layout](), path)
     if config.imbalance is not None:
         splits = replace(splits, train=long_tailed(splits.train, len(splits.class_names), config.imbalance, seed=seed))
     return splits
@@ -50,9 +53,9 @@ def read_data(config: DataConfig) -> Splits:
 def guess_layout(path: Path) -> str:
     """The layout by the files that only it has."""
     if path.is_file():
-        if path.suffix.lower() == ".csv":
-            return "csv"
-        raise DataError("is neither a folder nor a .csv list", where=path)
+        if path.suffix.lower() in (".csv", ".parquet"):
+            return path.suffix[1:].lower()
+        raise DataError("is neither a folder nor a .csv list or .parquet shard", where=path)
     marks = {
         "cub": "train_test_split.txt", "tiny-imagenet": "wnids.txt", "cifar10": "data_batch_1.bin",
         "cifar100": "fine_label_names.txt",
@@ -68,19 +71,22 @@ def guess_layout(path: Path) -> str:
         return "aircraft"
     if any(path.glob("train*.csv")):
         return "ufg"
-    if any(path.glob("*.tar")):
-        return "tar"
-    return "folder"
+    kinds = [kind for kind in ("tar", "parquet") if any(path.glob(f"*.{kind}"))]
+    if len(kinds) > 1:
+        raise DataError("holds tar and Parquet shards", where=path, fix="say which: data.layout = tar or parquet")
+    return kinds[0] if kinds else "folder"
 
 
 def _refuse_unused(config: DataConfig, layout: str) -> None:
     """A setting that this layout would not look at is a mistake, not a wish."""
-    for name, value, owner in (
-        ("groups", config.groups, "csv"), ("stage", config.stage, "ufg"),
-        ("train_list", config.train_list if config.train_list != "train" else None, "ufg"),
+    for name, value, owners in (
+        ("groups", config.groups, ("csv", "parquet")), ("stage", config.stage, ("ufg",)),
+        ("train_list", config.train_list if config.train_list != "train" else None, ("ufg",)),
     ):  # fmt: skip
-        if value is not None and layout != owner:
-            raise ConfigError(f"belongs to the layout {owner}, but these data are {layout}", where=f"data.{name}")
+        if value is not None and layout not in owners:
+            raise ConfigError(
+                f"belongs to the layout {' or '.join(owners)}, but these data are {layout}", where=f"data.{name}"
+            )
 
 
 def long_tailed(images: ImageSet, num_classes: int, imbalance: float, *, seed: int) -> ImageSet:

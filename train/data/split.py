@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.errors import DataError
-from calibrant.train.data.image_set import ImageSet
+from calibrant.errors import DataError, did_you_mean
+from calibrant.train.data.image_set import ImageSet, Splits
 
 
 def stratified(
@@ -85,3 +86,38 @@ def divide(
     else:
         index = stratified(images.labels, fractions, class_names=class_names, seed=seed)
     return [images.rows(part) for part in index]
+
+
+def splits_of(
+    by_split: Mapping[str, ImageSet], class_names: tuple[str, ...], *, where: Path, val_fraction: float,
+    test_fraction: float, seed: int,
+) -> Splits:  # fmt: skip
+    """Splits of shards that are named after train, val and test, or of `all` together, divided here."""
+    if "all" in by_split and len(by_split) > 1:
+        raise DataError(
+            "some shards are named after a split (train, val, test) and some are not", where=where,
+            fix="name all of them, or none",
+        )  # fmt: skip
+    if "all" in by_split:
+        test, val, rest = divide(by_split["all"], (test_fraction, val_fraction), class_names=class_names, seed=seed)
+        return Splits(class_names, rest, val, test if len(test) else None)
+    if "train" not in by_split:
+        raise DataError("no shard is named train*", where=where, fix=did_you_mean("train", by_split))
+    if "val" in by_split:
+        return Splits(class_names, by_split["train"], by_split["val"], by_split.get("test"))
+    val, rest = divide(by_split["train"], (val_fraction,), class_names=class_names, seed=seed)
+    return Splits(class_names, rest, val, by_split.get("test"))
+
+
+def refuse_shared_groups(splits: Splits, where: Path) -> Splits:
+    """The splits, unless a group is in two of them: splits that come with the data may disagree with the groups."""
+    seen: dict[str, str] = {}
+    for name, images in (("train", splits.train), ("val", splits.val), ("test", splits.test)):
+        for group in set(() if images is None or images.groups is None else images.groups):
+            if group in seen:
+                raise DataError(
+                    f'group "{group}" is in {seen[group]} and in {name}', where=where,
+                    fix="mend the splits, leave them to be drawn, or leave data.groups out",
+                )  # fmt: skip
+            seen[group] = name
+    return splits

@@ -9,6 +9,7 @@ import torch
 from calibrant.preprocessing import Preprocessing
 from calibrant.train.config import AugmentConfig
 from calibrant.train.data.augment import Augmentation
+from calibrant.train.data.donors import Donors
 from calibrant.train.data.folder import read_folder
 from calibrant.train.data.image_set import ImageSet
 from calibrant.train.data.loader import IGNORE, BatchPlan, TrainDataset, make_loader, to_network
@@ -106,6 +107,34 @@ def test_an_unreadable_file_becomes_an_ignored_row_and_is_named(image_folder: Pa
     batch = dataset.__getitems__([(2, 0, 0), (3, 0, 1), (4, 0, 2)])
     assert batch.labels.tolist() == [0, IGNORE, 0]
     assert [b.id for b in batch.bad] == [images.ids[3]]
+
+
+def test_donors_come_with_their_labels_and_an_unreadable_one_is_named_and_lends_nothing(
+    image_folder: Path, tmp_path: Path
+) -> None:
+    images = read_folder(image_folder).train  # 14, 10 and 7 of blue, green and red
+    files = list(images.files or ())
+    torn = [i for i in range(14, 31) if i % 2]
+    for i in torn:
+        files[i] = tmp_path / f"{i}.png"
+        files[i].write_bytes(b"no image")  # type: ignore[union-attr]
+    images = ImageSet(images.ids, images.labels, files=tuple(files))
+    store, augmentation = FileStore(images, whole), Augmentation(AugmentConfig(crop="random-resized"), SMALL)
+    donors = Donors(images.labels, images.counts(3).astype(float), rate=1.0, seed=4)
+    dataset = TrainDataset(images, store, augmentation, seed=4, donors=donors)
+    batch = dataset.__getitems__([(i, 0, i) for i in range(14)])  # blue alone: every row receives
+    rows, indices = donors.draw(images.labels[:14], 0, np.arange(14))
+    good = [r for r, i in zip(rows, indices, strict=True) if i not in torn]
+    assert batch.donated is not None
+    assert 0 < len(good) < 14
+    assert batch.donated.rows.tolist() == good
+    assert batch.donated.labels.tolist() == [images.labels[i] for i in indices if i not in torn]
+    assert {b.id for b in batch.bad} == {images.ids[i] for i in indices if i in torn}
+    colours = batch.donated.pixels.double().mean((1, 2)).argmax(1)  # of red, green, blue
+    assert [(2, 1, 0)[c] for c in colours] == batch.donated.labels.tolist()
+    again = dataset.__getitems__([(i, 0, i) for i in range(5, 14)]).donated  # other batches, the same pixels
+    assert again is not None
+    assert torch.equal(again.pixels, batch.donated.pixels[-len(again.rows) :])
 
 
 def test_kept_pixels_are_those_of_the_files(image_folder: Path) -> None:

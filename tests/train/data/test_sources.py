@@ -199,7 +199,9 @@ def test_tar_shards_are_read_in_place(tmp_path: Path) -> None:
 
 
 def test_a_setting_that_the_layout_would_not_read_is_refused(image_folder: Path) -> None:
-    with pytest.raises(ConfigError, match="data.groups.*belongs to the layout csv, but these data are folder"):
+    with pytest.raises(
+        ConfigError, match="data.groups.*belongs to the layout csv or parquet, but these data are folder"
+    ):
         _read(image_folder, groups="plant")
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from calibrant.errors import DataError, did_you_mean
+from calibrant.errors import DataError
 from calibrant.preprocessing import IMAGE_SUFFIXES
 from calibrant.train.data.image_set import ImageSet, Slice, Splits
-from calibrant.train.data.split import divide
+from calibrant.train.data.labels import class_order
+from calibrant.train.data.split import splits_of
 
 _SPLITS = ("train", "val", "test")
 
@@ -27,7 +28,7 @@ class _Entry:
     label: str
 
 
-def read_shards(path: str | Path, *, val_fraction: float = 0.2, test_fraction: float = 0.2, seed: int = 42) -> Splits:
+def read_tar(path: str | Path, *, val_fraction: float = 0.2, test_fraction: float = 0.2, seed: int = 42) -> Splits:
     """DIR/*.tar; archives whose name starts with train, val or test are that split, else all are divided by class."""
     path = Path(path)
     archives = sorted(path.glob("*.tar"))
@@ -37,24 +38,9 @@ def read_shards(path: str | Path, *, val_fraction: float = 0.2, test_fraction: f
     for archive in archives:
         split = next((s for s in _SPLITS if archive.name.startswith(s)), "all")
         by_split.setdefault(split, []).extend(_index(archive))
-    if "all" in by_split and len(by_split) > 1:
-        raise DataError(
-            "some archives are named after a split (train, val, test) and some are not", where=path,
-            fix="name all of them, or none",
-        )  # fmt: skip
-    names = _names({e.label for entries in by_split.values() for e in entries})
-    if "all" in by_split:
-        test, val, rest = divide(
-            _set(by_split["all"], names, path), (test_fraction, val_fraction), class_names=names, seed=seed
-        )
-        return Splits(names, rest, val, test if len(test) else None)
-    if "train" not in by_split:
-        raise DataError("no archive is named train*", where=path, fix=did_you_mean("train", by_split))
+    names = class_order(e.label for entries in by_split.values() for e in entries)
     sets = {split: _set(entries, names, path) for split, entries in by_split.items()}
-    if "val" in sets:
-        return Splits(names, sets["train"], sets["val"], sets.get("test"))
-    val, rest = divide(sets["train"], (val_fraction,), class_names=names, seed=seed)
-    return Splits(names, rest, val, sets.get("test"))
+    return splits_of(sets, names, where=path, val_fraction=val_fraction, test_fraction=test_fraction, seed=seed)
 
 
 def _index(archive: Path) -> list[_Entry]:
@@ -80,10 +66,6 @@ def _index(archive: Path) -> list[_Entry]:
     if bare is not None:
         raise DataError(f"{bare} has no {bare}.cls beside it", where=archive)
     return [_Entry(f"{archive.name}/{key}", image, labels[key]) for key, image in images.items()]
-
-
-def _names(labels: set[str]) -> tuple[str, ...]:
-    return tuple(sorted(labels, key=int) if all(v.isdigit() for v in labels) else sorted(labels))
 
 
 def _set(entries: list[_Entry], names: tuple[str, ...], where: Path) -> ImageSet:
