@@ -121,6 +121,10 @@ def _convert_union(kind: Any, value: Any, where: str) -> Any:
             return _convert(option, value, where)
         except ConfigError as error:
             failures.append(error)
+    words = [str(v) for option in options if get_origin(option) is Literal for v in get_args(option)]
+    if isinstance(value, str) and words:
+        kinds = [f"a {o.__name__}" for o in options if isinstance(o, type) and o is not type(None)]
+        raise ConfigError(f'"{value}" is not possible', where=where, fix=f"use {', '.join([*words, *kinds])}")
     raise failures[0] if failures else ConfigError(f"got {value!r}", where=where)
 
 

@@ -132,7 +132,7 @@ class FeatureCache:
         if gaps:
             raise DataError(
                 f"extraction is not complete: {split} ({view}) lacks {len(gaps)} of {self.shards(split)} shards",
-                where=self.path, fix="run the same calibrant features command again, it goes on where it stopped",
+                where=self.path, fix=f"calibrant features ... --split {split} --view {view} goes on where it stopped",
             )  # fmt: skip
         parts = [self._read_shard(self.shard(split, view, i)) for i in range(self.shards(split))]
         rows = Rows(

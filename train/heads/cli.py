@@ -95,6 +95,7 @@ def head(
     from calibrant.config import read_toml
     from calibrant.train.heads.cache import FeatureCache
     from calibrant.train.heads.config import head_config
+    from calibrant.train.heads.device import chosen_device
     from calibrant.train.heads.experiment import Matrices, run_experiment
     from calibrant.train.heads.run import summary, write_run
 
@@ -105,9 +106,10 @@ def head(
     table = read_toml(config) if config is not None else {}
     chosen = head_config(table, [*extra, *settings], where=config or "calibrant head")
     cache = FeatureCache.open(features)
-    if device == "cpu":
+    on = chosen_device(device)
+    if on.type == "cpu":
         torch.set_num_threads(1)  # more threads gain nothing at this size and change the last bits
-    result = run_experiment(Matrices(cache), chosen, device=device)
+    result = run_experiment(Matrices(cache), chosen, device=on)
     run = None if out is None else write_run(out, cache, result, data=data)
     command = None if run is None else run.export_command
     if as_json:

@@ -22,6 +22,7 @@ from calibrant.train.heads.trainer import TrainedHead
 from calibrant.train.random import derive
 
 Logits = NDArray[np.float32]
+_NEAR_BAYES = 0.25  # a fitted remainder that brings the total to about 1 corrects nothing twice
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ class Result:
         return sum(self.corrections.values())
 
     def double_correction(self) -> str | None:
-        """One line where the prior is corrected by more than one means."""
-        if len(self.corrections) < 2:
+        """One line where the prior is corrected by more than one means and the total is not Bayes' 1."""
+        if len(self.corrections) < 2 or abs(self.total_strength - 1) <= _NEAR_BAYES:
             return None
         parts = " + ".join(f"{name} {value:.2f}" for name, value in self.corrections.items())
         return (

@@ -38,6 +38,7 @@ from calibrant.train.heads.cache import (
     write_manifest,
     write_shard,
 )
+from calibrant.train.heads.device import chosen_device
 from calibrant.train.heads.views import Pixels, check_view, make_view
 
 logger = logging.getLogger(__name__)
@@ -128,9 +129,7 @@ def extract(config: FeatureConfig) -> Extracted:
         if (views := [v for v in config.views if not cache.shard(split, v, number).is_file()])
     ]
     total = sum(cache.shards(split) for split in set(chosen)) * len(config.views)
-    device = torch.device(
-        ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
-    )
+    device = chosen_device(config.device)
     backbone.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     made = images = 0
     with bar(

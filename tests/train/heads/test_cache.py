@@ -79,7 +79,7 @@ def test_features_that_are_not_finite_are_named_by_image(cache: FeatureCache) ->
 
 
 def test_an_incomplete_cache_says_how_to_go_on(cache: FeatureCache) -> None:
-    assert "it goes on where it stopped" in damaged(cache, lambda f: f.unlink())
+    assert "--split train --view eval goes on where it stopped" in damaged(cache, lambda f: f.unlink())
 
 
 def test_a_damaged_shard_is_named(cache: FeatureCache) -> None:

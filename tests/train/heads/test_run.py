@@ -105,6 +105,8 @@ def test_the_summary_adds_up_the_strengths_and_warns_of_two(birds: FeatureCache,
     assert facts["corrections"] == {"loss": 1.0, "post hoc": 0.5}
     assert facts["total_strength"] == 1.5
     assert "corrected 2 times: loss 1.00 + post hoc 0.50 = 1.50 in total" in facts["double_correction"]
+    near = run_experiment(Matrices(birds), head_config({}, [*BASE, "loss.name=balanced-softmax", "posthoc.adjust=0.1"]))
+    assert near.double_correction() is None
     # In the formula the post-hoc part is divided by the temperature, as the logits are.
     adjust = float((done.export_command or "").split("--adjust ")[1].split()[0])
     assert adjust == pytest.approx(1.0 + 0.5 * result.posthoc.weights[0], rel=1e-4)
@@ -170,6 +172,9 @@ def test_head_command_prints_metrics_and_the_total_strength(cache: FeatureCache)
         (["--set", "data.val_per_class=20"], "cannot be split"),
         (["--set", 'data.test_views=["flop"]'], 'has no view "flop"'),
         (["--set", "data.background=z"], 'no class "z"'),
+        (["--set", "posthoc.adjust=likelyhood"], '"likelyhood" is not possible; use auto, likelihood, a float'),
+        (["--set", "head.heads=4"], "a linear head does not read head.heads"),
+        (["--device", "gpu"], '"gpu" is not a device'),
     ],
 )
 def test_bad_input_is_one_clear_line(arguments: list[str], words: str, cache: FeatureCache) -> None:
