@@ -143,6 +143,27 @@ def columns(table: pd.DataFrame, *, x: str, x2: str, y: str, colours: Palette, t
     return alt.layer(bars).properties(height=240, title=title)
 
 
+def quantiles(table: pd.DataFrame, *, colours: Palette, title: str) -> alt.LayerChart:
+    """Lines over time, one for each quantile. Columns: time, quantile, ms."""
+    names = list(dict.fromkeys(table["quantile"]))
+    scale = alt.Scale(domain=names, range=[colours.under, colours.neutral, colours.over][: len(names)])
+    legend = alt.Legend(title=None, columns=3)
+    base = alt.Chart(table).encode(
+        x=alt.X("time:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=6)),
+        y=alt.Y("ms:Q", title=None, scale=alt.Scale(zero=True),
+                axis=alt.Axis(tickCount=5, format="~s", minExtent=Y_ROOM)),
+        color=alt.Color("quantile:N", scale=scale, legend=legend, sort=names),
+        tooltip=[alt.Tooltip("time:T", title="Until", format="%Y-%m-%d %H:%M:%S"),
+                 alt.Tooltip("quantile:N", title="Share of the answers"),
+                 alt.Tooltip("ms:Q", title="Took at most (ms)", format=",.2f")],
+    )  # fmt: skip
+    points = base.mark_point(filled=True, size=30).encode(
+        shape=alt.Shape("quantile:N", sort=names, legend=legend,
+                        scale=alt.Scale(domain=names, range=["circle", "square", "diamond"][: len(names)]))
+    )  # fmt: skip
+    return (base.mark_line(strokeWidth=2) + points).properties(height=240, title=title)
+
+
 def steps(table: pd.DataFrame, *, colours: Palette, title: str) -> alt.LayerChart:
     """Histograms of several kinds of rows over each other. Columns: low, high, share, rows."""
     kinds = list(dict.fromkeys(table["rows"]))

@@ -8,7 +8,6 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,7 @@ from calibrant.errors import FormatError
 from calibrant.feedback import Feedback, Served, read_feedback, segments
 from calibrant.model_card import ModelCard
 from calibrant.predictions import PredictionsFile
-from calibrant.serve.watch import CalibrationAlarm, DriftAlarm, Interval, expected_accuracy
+from calibrant.serve.watch import CalibrationAlarm, DriftAlarm, Interval, expected_accuracy, held_out_gap
 
 CONFIDENCE_BINS = 20  # of the drift test, as in the server's monitor
 MOST_WINDOWS = 40
@@ -49,6 +48,15 @@ class Alarm:
 
 
 @dataclass(frozen=True)
+class Latency:
+    """Milliseconds in the server, queue included, that so many answers took at most."""
+
+    half: float
+    p95: float
+    p99: float
+
+
+@dataclass(frozen=True)
 class Window:
     first: int
     last: int  # rows, counted from 1
@@ -56,6 +64,7 @@ class Window:
     expected: Interval
     labelled: int
     realised: Measured | None
+    latency: Latency | None  # None where the log does not say
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,7 @@ class Traffic:
     confidence: NDArray[np.float64]
     predicted: NDArray[np.int64]
     expected: Interval
+    latency: Latency | None
     windows: tuple[Window, ...]
     labelled: Labelled | None
     alarms: tuple[Alarm, ...]
@@ -96,21 +106,6 @@ def read(folder: Path, files: tuple[Stamp, ...]) -> Feedback:
         raise FormatError(f"is not a feedback log ({type(error).__name__})", where=folder.name) from None
 
 
-def held_out_gap(card: ModelCard | None) -> tuple[float, float]:
-    """Accuracy - mean confidence on the held-out rows that the file records, and its variance; else zeros."""
-    try:
-        metrics = {} if card is None else card.metrics
-        accuracy, confidence = (_value(metrics[key]) for key in ("accuracy", "confidence"))
-        rows = float(metrics["rows"])
-        return accuracy - confidence, max(1e-12, accuracy * (1 - accuracy) / rows)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
-        return 0.0, 0.0
-
-
-def _value(entry: Any) -> float:
-    return float(entry["value"] if isinstance(entry, dict) else entry)
-
-
 @lru_cache(4)
 def summary(folder: Path, files: tuple[Stamp, ...], sha256: str, model: Stamp | None) -> Traffic | None:
     """Of one served file in a log; None where the log does not hold it. `model`: the deployed file, if it is here."""
@@ -122,7 +117,7 @@ def summary(folder: Path, files: tuple[Stamp, ...], sha256: str, model: Stamp | 
 
 def summarise(served: Served, card: ModelCard | None) -> Traffic:
     order = np.argsort(served.times, kind="stable")
-    times, labels = served.times[order], served.labels[order]
+    times, labels, took = served.times[order], served.labels[order], served.latency_ms[order]
     logits = served.logits[order].astype(np.float64)
     probs = softmax(logits)
     confidence, predicted = probs.max(axis=1), probs.argmax(axis=1)
@@ -138,14 +133,14 @@ def summarise(served: Served, card: ModelCard | None) -> Traffic:
     return Traffic(
         len(labels), times, confidence, predicted,
         expected_accuracy(confidence, gap=gap, gap_variance=gap_variance),
-        _windows(times, confidence, predicted, labels, gap, gap_variance), labelled,
+        latency_of(took), _windows(times, confidence, predicted, labels, took, gap, gap_variance), labelled,
         _alarms(probs, confidence, predicted, labels),
     )  # fmt: skip
 
 
 def _windows(
     times: NDArray[np.float64], confidence: NDArray[np.float64], predicted: NDArray[np.int64],
-    labels: NDArray[np.int64], gap: float, gap_variance: float,
+    labels: NDArray[np.int64], took: NDArray[np.float32], gap: float, gap_variance: float,
 ) -> tuple[Window, ...]:  # fmt: skip
     count = max(1, min(MOST_WINDOWS, len(times) // FEWEST_ROWS))
     found = []
@@ -158,8 +153,14 @@ def _windows(
         found.append(Window(
             int(rows[0]) + 1, int(rows[-1]) + 1, float(times[rows[-1]]),
             expected_accuracy(confidence[rows], gap=gap, gap_variance=gap_variance), len(known), realised,
+            latency_of(took[rows]),
         ))  # fmt: skip
     return tuple(found)
+
+
+def latency_of(milliseconds: NDArray[np.float32]) -> Latency | None:
+    known = milliseconds[np.isfinite(milliseconds)]
+    return Latency(*np.quantile(known, (0.5, 0.95, 0.99)).tolist()) if len(known) else None
 
 
 def _alarms(

@@ -204,8 +204,11 @@ def _model_table(models: tuple[Model, ...]) -> None:
         }
         for m in models
     ])  # fmt: skip
-    always = ("File", "Size (MB)", "Classes", "Calibrator", "Prior adjustment", "Knobs")
+    always = ("File", "Size (MB)", "Classes", "Calibrator", "Prior adjustment", "Knobs", "Images/s")
     table = table[[c for c in table if c in always or table[c].notna().any()]]
+    measured = int(table["Images/s"].notna().sum())
+    if not measured:
+        table["Images/s"] = "–"
     number = st.column_config.NumberColumn
     st.dataframe(
         table, hide_index=True, width="stretch", key="models-table",
@@ -218,10 +221,21 @@ def _model_table(models: tuple[Model, ...]) -> None:
             "Knobs": st.column_config.TextColumn(
                 help="baked: temperature and adjustment are folded into the weights; runtime: they are inputs"
             ),
-            "Images/s": number(format="%.0f", help="As measured when the file was made, where it was"),
+            "Images/s": (number(format="localized") if measured else st.column_config.TextColumn()) | {
+                "help": "Pictures a second, measured when the file was made, on the machine that made it; a dash where "
+                "nobody measured"
+            },
         },
     )  # fmt: skip
     downloads.offer("models", table)
+    if measured < len(models):
+        st.markdown(_NOT_MEASURED)
+
+
+_NOT_MEASURED = (
+    "Images/s is empty where the file does not say: nobody measured it when the file was made. "
+    "`calibrant bench-serve FILE` measures a served file on this machine."
+)
 
 
 def _temperature(model: Model) -> float | None:

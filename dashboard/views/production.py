@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -88,17 +89,14 @@ def _live(log: FeedbackRef, chosen: str, model: Model | None, reference: Predict
         st.info("The log no longer holds this file's predictions.", icon=":material/info:")
         return
     _numbers(found)
-    left, right = st.columns(2)
-    with left:
-        _volume(found)
-    with right:
-        _confidence(found, model, reference)
-    left, right = st.columns(2)
-    with left:
-        _accuracy(found)
-    with right:
-        _reliability(found)
-    _alarms(found)
+    confidence = partial(_confidence, model=model, reference=reference)
+    parts: list[Callable[[Traffic], None]] = [_volume, _latency, confidence, _accuracy, _reliability, _alarms]
+    columns = st.columns(2)
+    for i, part in enumerate(parts):
+        if i and i % 2 == 0:
+            columns = st.columns(2)
+        with columns[i % 2]:
+            part(found)
 
 
 def _numbers(found: Traffic) -> None:
@@ -164,6 +162,28 @@ def volume(times: np.ndarray[Any, Any]) -> pd.DataFrame:
     return pd.DataFrame({
         "from": pd.to_datetime(begin, unit="s"), "to": pd.to_datetime(begin + step, unit="s"), "rows": count,
     })  # fmt: skip
+
+
+def _latency(found: Traffic) -> None:
+    if found.latency is None:
+        st.markdown("The log does not say how long answers took: it was written by an older server.")
+        return
+    table = pd.DataFrame([
+        {"time": pd.to_datetime(w.time, unit="s"), "quantile": name, "ms": value}
+        for w in found.windows if w.latency is not None
+        for name, value in (
+            ("50 %", w.latency.half), ("95 %", w.latency.p95), ("99 % of the answers, at most", w.latency.p99)
+        )
+    ])  # fmt: skip
+    show.chart(
+        "latency", table, partial(charts.quantiles, table, title="Time in the server, milliseconds (UTC)"),
+        alt="Median, 95th and 99th percentile of the latency over time", key="chart-latency",
+    )  # fmt: skip
+    st.markdown(
+        f"Of all answers, half took at most **{found.latency.half:.1f} ms**, 95 % at most "
+        f"**{found.latency.p95:.1f} ms**, 99 % at most **{found.latency.p99:.1f} ms**: the wait in the queue and "
+        "the work of the model, without the way to the server and back."
+    )
 
 
 def _confidence(found: Traffic, model: Model | None, reference: PredictionsRef | None) -> None:

@@ -278,6 +278,7 @@ def write_feedback(
     seed: int = 7,
     sharpness: float = 2.0,
     start: float = 1e9,
+    latency: bool = True,
 ) -> NDArray[np.int64]:
     """A log as the server writes it for the file: logits / 2 minus the prior term. Each `every`th row gets its label.
 
@@ -296,7 +297,9 @@ def write_feedback(
         last = min(first + 20, rows)
         ids = [f"r{i}" for i in range(first, last)]
         served = (logits[first:last] / 2 - shift).astype(np.float32)
-        writer.predictions(identity, ids, [start + 1.7 * i for i in range(first, last)], served)
+        times = [start + 1.7 * i for i in range(first, last)]
+        took = [4.0 + 0.001 * i + (30.0 if i % 40 == 0 else 0.0) for i in range(first, last)] if latency else None
+        writer.predictions(identity, ids, times, served, latency_ms=took)
     if every is not None:
         chosen = range(0, rows, every)
         writer.labels("birds", [f"r{i}" for i in chosen], labels[list(chosen)].tolist())

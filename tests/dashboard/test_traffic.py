@@ -60,14 +60,41 @@ def test_without_labels_there_is_an_expectation_and_no_realised_accuracy(tmp_pat
     assert found.expected.low < found.expected.value < found.expected.high
 
 
-def test_the_held_out_gap_is_read_from_the_file_or_zero() -> None:
-    class Card:
-        metrics = {"accuracy": {"value": 0.8}, "confidence": 0.9, "rows": 100}
+def test_latency_is_the_share_of_answers_that_took_at_most_so_long(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m.onnx")
+    write_feedback(tmp_path / "log", model, rows=1000, every=None)
+    (served,) = read_feedback(tmp_path / "log").served
+    found = traffic.summarise(served, None)
+    assert found.latency is not None
+    took = np.sort(served.latency_ms.astype(np.float64))
+    assert (took <= found.latency.half).mean() == pytest.approx(0.5, abs=0.002)
+    assert (took <= found.latency.p95).mean() == pytest.approx(0.95, abs=0.002)
+    assert (took <= found.latency.p99).mean() == pytest.approx(0.99, abs=0.002)
+    assert found.latency.p99 > 30 > found.latency.p95  # every fortieth row took 30 ms more
+    halves = [w.latency.half for w in found.windows if w.latency is not None]
+    assert len(halves) == len(found.windows)
+    assert halves == sorted(halves)  # it grows with each row
 
-    gap, variance = traffic.held_out_gap(Card())  # type: ignore[arg-type]
-    assert gap == pytest.approx(-0.1)
-    assert variance == pytest.approx(0.8 * 0.2 / 100)
-    assert traffic.held_out_gap(None) == (0.0, 0.0)
+
+def test_rows_without_a_latency_are_left_out_and_a_log_without_any_says_nothing(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m.onnx")
+    write_feedback(tmp_path / "log", model, rows=100, every=None, latency=False)
+    (served,) = read_feedback(tmp_path / "log").served
+    found = traffic.summarise(served, None)
+    assert found.latency is None
+    assert all(w.latency is None for w in found.windows)
+    assert traffic.latency_of(np.array([np.nan, 7.0], np.float32)) == traffic.Latency(7.0, 7.0, 7.0)
+
+
+def test_the_expected_accuracy_is_corrected_by_what_the_file_knows_from_held_out_rows(tmp_path: Path) -> None:
+    measured = {"accuracy": {"value": 0.8}, "under_ece": {"value": 0.01}, "over_ece": {"value": 0.06}}
+    calibrator = {"method": "temperature", "parameters": {"temperature": 2.0}, "fitted_on": {"rows": 400}}
+    model = write_model(tmp_path / "m.onnx", metrics={"after": measured}, calibrator=calibrator)
+    write_feedback(tmp_path / "log", model, rows=500, every=None)
+    (served,) = read_feedback(tmp_path / "log").served
+    bare, corrected = traffic.summarise(served, None).expected, traffic.summarise(served, card_of(model)).expected
+    assert corrected.value == pytest.approx(bare.value - 0.05, abs=1e-12)
+    assert corrected.high - corrected.low > bare.high - bare.low
 
 
 def test_an_alarm_that_has_fired_is_shown_and_quiet_traffic_is_not(tmp_path: Path) -> None:
