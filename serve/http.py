@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 JSON = b"application/json"
 _HEAD, _BODY, _CHUNKED, _BUSY, _DISCARD, _CLOSED = range(6)
-_ALIGN = 64
+_ALIGN = 16
 _REASONS = {s.value: s.phrase.encode() for s in HTTPStatus}
 _EMPTY = memoryview(b"")
 
@@ -337,8 +337,9 @@ class Connection(asyncio.BufferedProtocol):
         """Makes room for the body, its binary tensors on an aligned address."""
         size = head.length
         self._reserve(size)
+        # What malloc gives is aligned to 16 bytes, so the tensors behind the JSON are too.
         raw = np.empty(size + _ALIGN, np.uint8)
-        offset = -(raw.__array_interface__["data"][0] + head.json_length) % _ALIGN if head.json_length else 0
+        offset = -head.json_length % _ALIGN
         self._body = raw.data[offset : offset + size]
         have = min(len(rest), size)
         self._body[:have] = rest[:have]

@@ -104,12 +104,17 @@ class Model:
 
     def needed_outputs(self, request: InferRequest) -> tuple[str, ...]:
         """The graph outputs that the request's answer is made of."""
+        if request.plan is not None and request.plan.needed:
+            return request.plan.needed
         names = [w.name for w in request.outputs if w.name in self.session.outputs]
         computed = any(w.name in self.target.derived for w in request.outputs)
         if request.knobs is not None or computed or request.pictures or self.monitor is not None:
             wanted = ("probabilities", "logits", "ood_score") if self._standard else self.graph_outputs
             names += [n for n in wanted if n in self.session.outputs and n not in names]
-        return tuple(names) or self.graph_outputs[:1]
+        needed = tuple(names) or self.graph_outputs[:1]
+        if request.plan is not None:  # a plan belongs to this model's target, and dies with it
+            request.plan.needed = needed
+        return needed
 
     def require_monitor(self) -> Monitor:
         if self.monitor is None:

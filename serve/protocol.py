@@ -31,6 +31,7 @@ class Plan:
     inputs: list[tuple[TensorSpec, tuple[int, ...], int]]  # with the size in bytes
     total: int
     request: InferRequest  # without its tensors
+    needed: tuple[str, ...] = ()  # outputs of the graph that its answer is made of
     answers: dict[tuple[tuple[int, ...], ...], bytes] = field(default_factory=dict)  # JSON of the answer, by shapes
 
 
@@ -296,11 +297,9 @@ def _cast(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
 def _finite(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
     if array.dtype.kind == "f":
         array = array.reshape(-1)
-        # A sum is infinite or NaN if an element is, and needs no array of flags; the slow look is for the rare case.
-        with np.errstate(over="ignore", invalid="ignore"):
-            total = np.add.reduce(array, dtype=np.float32 if array.itemsize < 8 else None)
-        if not np.isfinite(total) and not np.isfinite(array).all():
-            index = int(np.flatnonzero(~np.isfinite(array))[0])
+        finite = np.isfinite(array)  # faster than a sum, which numpy adds up pair by pair
+        if not np.logical_and.reduce(finite):
+            index = int(finite.argmin())
             raise bad(f'input "{spec.name}" must be finite; element {index} is {array[index]} in {spec.datatype}')
     return array
 

@@ -1,0 +1,295 @@
+"""What callers of the server get of onnxruntime's own speed: one core for the server, the other for the callers.
+
+    python bench/serve_speed.py [--model small|lite0|PATH] [--parts share alone caps logging] [--json PATH]
+
+share    64 clients, each sends its next request when it has its answer: rate / what onnxruntime alone does on that core
+         at its best batch size, and the 99th percentile / the ideal median (64 requests at the raw rate). By wall time,
+         and by CPU time, which a busy neighbour disturbs less.
+alone    One client: median latency - the median of a bare run of one row.
+caps     The same load with the batch cap fixed; the measured cap's rate / the best of them.
+logging  The same load with --feedback-log and without, by turns: rate lost.
+
+Every figure is the median over the repeats; raw and served runs take turns, since a machine's mood changes by the
+minute. Callers run on the other core, so a machine that is not quiet takes from the share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil
+
+from calibrant.model_card import KEY, InputSpec, ModelCard
+from calibrant.preprocessing import Preprocessing
+from calibrant.serve.background import running
+from calibrant.serve.loadgen import Load, request_bytes, run
+from calibrant.serve.session import Session
+
+SERVER, CALLERS = 0, 1  # cores
+PARTS = ("share", "alone", "caps", "logging")
+ASKED = {  # what the project asks of these models
+    "share": {"small": ">= 0.85", "lite0": ">= 0.90"}, "p99 / ideal p50": "<= 1.5", "added_ms": "<= 0.25",
+    "measured / best": ">= 0.95", "lost": "<= 0.03",
+}  # fmt: skip
+
+
+def small_model(path: Path, size: int = 96) -> Path:
+    """A CNN of about a third of a millisecond: 110 KB requests, float NCHW."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    nodes, weights, last, channels = [], [], "images", 3
+    for n, (width, stride, kernel) in enumerate([(40, 2, 3), (88, 2, 3), (128, 2, 3), (160, 2, 3)]):
+        w = rng.normal(0, 0.1, (width, channels, kernel, kernel)).astype(np.float32)
+        weights.append(numpy_helper.from_array(w, f"w{n}"))
+        nodes.append(helper.make_node("Conv", [last, f"w{n}"], [f"c{n}"], strides=[stride] * 2, pads=[1] * 4))
+        nodes.append(helper.make_node("Relu", [f"c{n}"], [f"r{n}"]))
+        last, channels = f"r{n}", width
+    weights.append(numpy_helper.from_array(rng.normal(0, 0.1, (100, channels)).astype(np.float32), "W"))
+    nodes += [
+        helper.make_node("GlobalAveragePool", [last], ["pooled"]),
+        helper.make_node("Flatten", ["pooled"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "W"], ["logits"], transB=1),
+        helper.make_node("Softmax", ["logits"], ["probabilities"], axis=-1),
+    ]
+    graph = helper.make_graph(
+        nodes, "small",
+        [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["N", 3, size, size])],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 100]) for n in ("probabilities", "logits")],
+        weights,
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    model.ir_version = 8
+    return _with_card(model, path, size)
+
+
+def lite0(path: Path, weights: Path | None = None) -> Path:
+    """EfficientNet-Lite0, 1,000 classes; with random weights unless a safetensors file is given."""
+    import onnx
+    import timm
+    import torch
+
+    overlay = {} if weights is None else {"pretrained_cfg_overlay": {"file": str(weights)}}
+    network = timm.create_model("tf_efficientnet_lite0", pretrained=weights is not None, **overlay).eval()
+
+    class Both(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            logits = self.network(images)
+            return logits.softmax(-1), logits
+
+    batch = torch.export.Dim("N", min=1, max=4096)
+    torch.onnx.export(
+        Both(), (torch.zeros(2, 3, 224, 224),), path, dynamo=True, input_names=["images"],
+        output_names=["probabilities", "logits"], dynamic_shapes=({0: batch},), external_data=False,
+    )  # fmt: skip
+    return _with_card(onnx.load(path), path, 224)
+
+
+def _with_card(model: Any, path: Path, size: int) -> Path:
+    """Adds a calibrant block, without which nothing is logged."""
+    import onnx
+
+    classes = model.graph.output[0].type.tensor_type.shape.dim[1].dim_value
+    card = ModelCard(
+        tuple(f"class {k}" for k in range(classes)), Preprocessing((size, size), size), name=path.stem,
+        input=InputSpec("images", "float32", "NCHW"),
+    )  # fmt: skip
+    entry = model.metadata_props.add()
+    entry.key, entry.value = KEY, card.to_json()
+    onnx.save(model, path)
+    return path
+
+
+class Raw:
+    """onnxruntime alone on the server's core, one thread."""
+
+    def __init__(self, path: Path) -> None:
+        os.sched_setaffinity(0, {SERVER})
+        self.session = Session(path, threads=1)
+
+    def feeds(self, rows: int) -> dict[str, Any]:
+        feeds = self.session.blank(rows)
+        assert feeds is not None
+        rng = np.random.default_rng(0)
+        return {k: rng.normal(size=v.shape).astype(v.dtype) for k, v in feeds.items()}
+
+    def rate(self, *, seconds: float = 0.6, sizes: tuple[int, ...] = (1, 2, 4, 8, 16)) -> dict[str, float]:
+        """Rows a second by wall and by CPU time, at the best batch size."""
+        os.sched_setaffinity(0, {SERVER})
+        best = {"wall": 0.0, "cpu": 0.0}
+        for rows in sizes:
+            feeds = self.feeds(rows)
+            self.session.run(feeds)
+            end = time.perf_counter() + seconds
+            while time.perf_counter() < end:
+                wall, cpu, n = time.perf_counter(), time.process_time(), 0
+                while time.perf_counter() - wall < 0.2:
+                    self.session.run(feeds)
+                    n += rows
+                best["wall"] = max(best["wall"], n / (time.perf_counter() - wall))
+                best["cpu"] = max(best["cpu"], n / (time.process_time() - cpu))
+        return best
+
+    def alone(self, *, seconds: float = 1.5) -> float:
+        """Median milliseconds of a run of one row."""
+        os.sched_setaffinity(0, {SERVER})
+        feeds, took, end = self.feeds(1), [], time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            start = time.perf_counter()
+            self.session.run(feeds)
+            took.append(time.perf_counter() - start)
+        return 1e3 * statistics.median(took)
+
+
+def served(path: Path, clients: int, seconds: float, *extra: str) -> dict[str, Any]:
+    os.sched_setaffinity(0, {SERVER})  # inherited by the server
+    with running(path, arguments=["--threads", "1", "--name", "m", "--quiet", *extra]) as server:
+        os.sched_setaffinity(0, {CALLERS})
+        process = psutil.Process(server.pid)
+
+        def stats() -> dict[str, Any]:
+            found: dict[str, Any] = httpx.get(f"{server.url}/v2/models/m/stats").json()["model_stats"][0]
+            return found
+
+        inputs = httpx.get(f"{server.url}/v2/models/m").json()["inputs"]
+        config = httpx.get(f"{server.url}/v2/models/m/config").json()
+        data = request_bytes(server.url, "m", inputs, rows=1, binary=True)
+        asyncio.run(run(server.url, data, Load(clients=clients, seconds=0.5)))
+        before, count = process.cpu_times(), stats()
+        outcome = asyncio.run(run(server.url, data, Load(clients=clients, seconds=seconds)))
+        after, count2 = process.cpu_times(), stats()
+        if outcome.failed or not outcome.ok:
+            raise SystemExit(f"requests failed: {outcome.errors}")
+        n, runs = (count2[key] - count[key] for key in ("inference_count", "execution_count"))
+        cpu = after.user + after.system - before.user - before.system
+        return {
+            "rate": outcome.rate, "cpu_rate": n / cpu, "mean_batch": n / max(1, runs),
+            "p50_ms": outcome.percentile(50), "p99_ms": outcome.percentile(99),
+            "cap": int(config["parameters"]["batch_cap"]["string_value"]),
+            "rss_mib": process.memory_info().rss / 2**20,
+        }  # fmt: skip
+
+
+def share(raw: Raw, path: Path, clients: int, seconds: float, repeats: int) -> dict[str, Any]:
+    rows = []
+    for _ in range(repeats):
+        alone, got = raw.rate(), served(path, clients, seconds)
+        ideal = 1e3 * clients / alone["wall"]
+        rows.append({
+            "raw": alone["wall"], "share": got["rate"] / alone["wall"], "share_cpu": got["cpu_rate"] / alone["cpu"],
+            "ideal_p50_ms": ideal, "p99 / ideal p50": got["p99_ms"] / ideal, **got,
+        })  # fmt: skip
+    return {**_median(rows), "repeats": rows}
+
+
+def alone(raw: Raw, path: Path, seconds: float, repeats: int) -> dict[str, Any]:
+    rows = []
+    for _ in range(repeats):
+        before, got, after = raw.alone(), served(path, 1, seconds), raw.alone()
+        bare = min(before, after)
+        rows.append(
+            {"raw_ms": bare, "p50_ms": got["p50_ms"], "p99_ms": got["p99_ms"], "added_ms": got["p50_ms"] - bare}
+        )
+    return {**_median(rows), "repeats": rows}
+
+
+def caps(path: Path, clients: int, seconds: float, repeats: int, fixed: tuple[int, ...]) -> dict[str, Any]:
+    rates: dict[str, list[float]] = {}
+    chosen = []
+    for _ in range(repeats):
+        for cap in (None, *fixed):
+            got = served(path, clients, seconds, *(() if cap is None else ("--batch-cap", str(cap))))
+            rates.setdefault("measured" if cap is None else str(cap), []).append(got["rate"])
+            chosen += [got["cap"]] if cap is None else []
+    found: dict[str, Any] = {name: statistics.median(values) for name, values in rates.items()}
+    best = max(value for name, value in found.items() if name != "measured")
+    return {"chosen": chosen, "rates": found, "measured / best": found["measured"] / best}
+
+
+def logging(path: Path, clients: int, seconds: float, repeats: int) -> dict[str, Any]:
+    lost, lost_cpu = [], []
+    for turn in range(repeats + 2):
+        pair = {}
+        for logged in (True, False) if turn % 2 else (False, True):
+            with tempfile.TemporaryDirectory() as log:
+                pair[logged] = served(path, clients, seconds, *(("--feedback-log", log) if logged else ()))
+        lost.append(1 - pair[True]["rate"] / pair[False]["rate"])
+        lost_cpu.append(1 - pair[True]["cpu_rate"] / pair[False]["cpu_rate"])
+    return {"lost": statistics.median(lost), "lost_cpu": statistics.median(lost_cpu), "pairs": lost}
+
+
+def _median(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="small")
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--caps", type=int, nargs="+", default=[1, 2, 4, 8, 16])
+    parser.add_argument("--weights", type=Path, help="safetensors file of EfficientNet-Lite0")
+    parser.add_argument("--keep", type=Path, help="write the model there and measure nothing")
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    report: dict[str, Any] = {"model": asked.model, "clients": asked.clients, "asked": ASKED}
+    with tempfile.TemporaryDirectory() as folder:
+        path = asked.keep or Path(folder) / "m.onnx"
+        if asked.model == "small":
+            small_model(path)
+        elif asked.model == "lite0":
+            lite0(path, asked.weights)
+        else:
+            path = Path(asked.model)
+        if asked.keep:
+            return
+        raw = Raw(path)
+        calls = {
+            "share": lambda: share(raw, path, asked.clients, asked.seconds, asked.repeats),
+            "alone": lambda: alone(raw, path, asked.seconds, asked.repeats),
+            "caps": lambda: caps(path, asked.clients, asked.seconds, asked.repeats, tuple(asked.caps)),
+            "logging": lambda: logging(path, asked.clients, asked.seconds, asked.repeats),
+        }
+        for part in asked.parts:
+            report[part] = calls[part]()
+            print(part, _shown(report[part]), flush=True)
+    if asked.json:
+        asked.json.write_text(json.dumps(report, indent=2))
+
+
+def _shown(found: dict[str, Any]) -> str:
+    flat = {**found, **found.get("rates", {})}
+    flat.pop("rates", None)
+    cells = []
+    for name, value in flat.items():
+        if isinstance(value, float | int):
+            bar = ASKED.get(name)
+            note = (
+                f" (asked {bar if isinstance(bar, str) else ', '.join(f'{k} {v}' for k, v in bar.items())})"
+                if bar
+                else ""
+            )
+            cells.append(f"{name} {value:.3f}{note}" if isinstance(value, float) else f"{name} {value}")
+        elif name == "chosen":
+            cells.append(f"chosen {value}")
+    return "  ".join(cells)
+
+
+if __name__ == "__main__":
+    main()
