@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant.train.vit.attention import Layer
 from calibrant.train.vit.reduction import Reduction
-from calibrant.train.vit.tokens import Tokens, follow, rows
+from calibrant.train.vit.tokens import Tokens, follow, rows, total
 
 FAR = 4.0  # farther from every query point in (0, 1) than any real token
 
@@ -32,8 +32,8 @@ class ATS(Reduction):
         t = replace(t, valid=valid)
         bias = t.key_bias()
         heads = layer.project(t)
-        score = (heads.class_row(bias) * heads.v.norm(dim=-1)).sum(1)[:, t.prefix :]
-        index, fresh = self.sample(score.float(), valid[:, t.prefix :], keep)
+        score = total(heads.class_row(bias) * heads.v.norm(dim=-1))[:, 0, t.prefix :]
+        index, fresh = self.sample(score, valid[:, t.prefix :], keep)
         taken = t.take(index + t.prefix)
         valid = torch.cat([valid[:, : t.prefix], fresh], 1)
         where = None if t.where is None else follow(t.where, self.moved(t, index, fresh))
@@ -48,9 +48,14 @@ class ATS(Reduction):
 
     @staticmethod
     def sample(score: Tensor, valid: Tensor, keep: int) -> tuple[Tensor, Tensor]:
-        """ids (B, K), rising, and which of them are not a repeat of the one before."""
-        c = (score / (score.sum(1, keepdim=True) + 1e-6)).cumsum(1)
-        c = c.masked_fill(~valid, FAR)
+        """ids (B, K), rising, and which of them are not a repeat of the one before.
+
+        Summed in float64 where the device has it: each of the K decisions turns on a distance of c from u_t, and 200
+        float32 additions blur c a hundred times more than the scores themselves are blurred.
+        """
+        score = score.to(torch.float32 if score.device.type == "mps" else torch.float64)
+        c = score.cumsum(1)
+        c = (c / (c[:, -1:] + 1e-6)).masked_fill(~valid, FAR)
         u = (2 * torch.arange(1, keep + 1, device=c.device, dtype=c.dtype) - 1) / (2 * (keep + 1))
         index = (u[None, :, None] - c[:, None, :]).abs().argmin(-1)
         first = torch.ones_like(index[:, :1], dtype=torch.bool)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from calibrant.train.vit.tokens import Tokens
+from calibrant.train.vit.tokens import Tokens, total
 
 
 class CrossLayerCache(nn.Module):
@@ -55,9 +55,9 @@ class CrossLayerCache(nn.Module):
         start = 0 if self.pool_class else t.prefix
         x = t.x[:, start:end]
         if t.valid is None:
-            return x.mean(1, keepdim=True)
-        weight = t.valid[:, start:end, None].to(x.dtype)
-        return (x * weight).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
+            return total(x) / x.shape[1]
+        weight = t.valid[:, start:end].to(x.dtype)
+        return total(x, weight) / weight.sum(1)[:, None, None]
 
 
 class Store:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from calibrant.train.vit.attention import Layer
 from calibrant.train.vit.reduction import Reduction, Stage
-from calibrant.train.vit.tokens import Tokens, follow
+from calibrant.train.vit.tokens import Tokens, follow, total
 
 NEIGHBOURS = 5
 
@@ -67,7 +67,7 @@ def assign(z: Tensor, keep: int) -> Tensor:
     with torch.autocast(z.device.type, enabled=False):
         z = z.float()
         n = z.shape[1]
-        z = z - z.mean(1, keepdim=True)
+        z = z - total(z) / n
         norm = z.square().sum(-1)
         square = (norm[:, :, None] + norm[:, None, :] - 2 * z @ z.transpose(1, 2)).clamp_min(0) / z.shape[2]
         square = square * (1.0 - torch.eye(n, device=z.device))  # itself exactly 0

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from calibrant.train.vit.attention import EPSILON, Layer
 from calibrant.train.vit.reduction import Reduction, Stage
-from calibrant.train.vit.tokens import Tokens
+from calibrant.train.vit.tokens import Tokens, total
 
 
 def standard_gumbel(like: Tensor) -> Tensor:
@@ -54,8 +54,8 @@ class DynamicViT(Reduction):
         """log pi, (B, n, 2)."""
         z = F.gelu(self.fc_in(self.ln(z)))
         local, wide = z.chunk(2, -1)
-        p = p[..., None].to(wide.dtype)
-        whole = (wide * p).sum(1, keepdim=True) / p.sum(1, keepdim=True).clamp_min(EPSILON) + 1e-6
+        p = p.to(wide.dtype)
+        whole = total(wide, p) / p.sum(1).clamp_min(EPSILON)[:, None, None] + 1e-6
         z = torch.cat([local, whole.expand_as(local)], -1)
         z = self.fc3(F.gelu(self.fc2(F.gelu(self.fc1(z)))))
         return F.log_softmax(z, -1)

@@ -103,6 +103,17 @@ def rows(x: Tensor, index: Tensor) -> Tensor:
     return x.gather(1, index[..., None].expand(-1, -1, x.shape[-1]))
 
 
+def total(x: Tensor, weight: Tensor | None = None) -> Tensor:
+    """sum_n w[b, n] x[b, n], (B, 1, D), for x: (B, N, D) and weight: (B, N), 1 if not given.
+
+    A matrix product, because it adds in one order whatever the batch: onnxruntime's ReduceSum and ReduceMean take
+    another for a single image, and where tokens are chosen afterwards, one rounding can change the choice.
+    """
+    with torch.autocast(x.device.type, enabled=False):
+        w = x.new_ones(1, 1, x.shape[1]) if weight is None else weight[:, None].to(x.dtype)
+        return w @ x
+
+
 def follow(where: Tensor, moved: Tensor) -> Tensor:
     """Compose "patch p sits in token where[p]" with "token j became token moved[j]"; -1 is gone for good."""
     return torch.where(where < 0, where, moved.gather(1, where.clamp_min(0)))

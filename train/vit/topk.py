@@ -7,7 +7,7 @@ from torch import Tensor
 
 from calibrant.train.vit.attention import Layer
 from calibrant.train.vit.reduction import Reduction
-from calibrant.train.vit.tokens import Tokens
+from calibrant.train.vit.tokens import Tokens, total
 
 
 class TopK(Reduction):
@@ -24,7 +24,8 @@ class TopK(Reduction):
         seen = t.with_x(layer.add_attention(t.x, layer.attend(heads, t.key_bias()), heads.y))
         keep = self.kept(t.count)
         if keep < t.count:
-            a = heads.class_row(t.key_bias()).mean(1)[:, t.prefix :]
+            row = heads.class_row(t.key_bias())
+            a = (total(row) / row.shape[1])[:, 0, t.prefix :]
             seen = self.drop(seen, a, keep)
         return layer.feed_forward(seen)
 
