@@ -28,10 +28,11 @@ from calibrant.train.distributed import Ranks, barrier, pick_device, processes, 
 from calibrant.train.evaluate import EvalSource
 from calibrant.train.history import History
 from calibrant.train.images import prepare_images, worker_count
-from calibrant.train.loop import Epoch, Parts, Trainer
+from calibrant.train.loop import Epoch, Parts, Trainer, autocast
 from calibrant.train.losses import create_loss
 from calibrant.train.losses.base import Loss
 from calibrant.train.losses.prior import total_correction
+from calibrant.train.mix import wanted_saliency
 from calibrant.train.model import FeatureModel
 from calibrant.train.network import build_network
 from calibrant.train.optim import build_optimizer, build_schedule, default_lr
@@ -52,6 +53,8 @@ from calibrant.train.run import (
     read_config,
     save_model,
 )
+from calibrant.train.synced_norm import sync_batch_norm
+from calibrant.train.vit.gallery import write_gallery
 
 logger = logging.getLogger(__name__)
 
@@ -146,14 +149,17 @@ def _fit(
     _refuse_auxiliary(loss, config.loss.name)
     if loss.needs_cosines:
         network.use_cosine_head()
-    if ranks.first and not going_on:
-        _claim(run, overwrite=overwrite)
-    barrier()
     donors = donors_of(config, train_set, counts)
     corrections = data_corrections(config, counts, donors)
     if ranks.first:
         total_correction(loss, others=corrections)  # for its warning
+    saliency = wanted_saliency(config.augment, network, lambda: autocast(config.engine.amp, device))
+    norms = sync_batch_norm(network.network) if config.engine.sync_bn else []
+    if ranks.first and not going_on:
+        _claim(run, overwrite=overwrite)
+    barrier()
     parts = _parts(config, network, loss, preprocessing, train_set, train_store, donors, val_source, device, ranks)
+    parts = replace(parts, saliency=saliency, norms=norms)
     fingerprint = fingerprint_of(train_set, ranks)
     state = load_checkpoint(checkpoint) if going_on else None
     if ranks.first:
@@ -264,6 +270,8 @@ def _write_results(
             batch_size=max(64, engine.batch_size), features=engine.features,
         )  # fmt: skip
         trainer.bad += source.bad
+    last = next(reversed(sources))
+    write_gallery(model, sources[last], run, split=last, device=device)
     bad = {b.id: b.why for b in trainer.bad}
     if bad:
         write_text(run / BAD_IMAGES_FILE, "".join(f"{name}\t{why}\n" for name, why in sorted(bad.items())))
