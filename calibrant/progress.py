@@ -1,8 +1,14 @@
-"""Progress bars and plain tables for the command line."""
+"""Progress bars and plain tables for the command line.
+
+Where no terminal is, nothing is shown; with CALIBRANT_PROGRESS=lines in the environment a line for each second of work
+goes to stderr ("what: 12 of 60 unit"), for a program that follows.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -11,6 +17,8 @@ T = TypeVar("T")
 
 def progress(items: Iterable[T], *, what: str, total: int | None = None, unit: str = "it") -> Iterable[T]:
     """The items, with a bar on stderr that shows only on a terminal and only once the work has taken a second."""
+    if _lines_wanted():
+        return _lines(items, what, total, unit)
     if not sys.stderr.isatty():
         return items
     from tqdm import tqdm
@@ -21,11 +29,44 @@ def progress(items: Iterable[T], *, what: str, total: int | None = None, unit: s
 
 def bar(*, what: str, total: int | None = None, unit: str = "it") -> Any:
     """A bar to be moved by hand (`update(n)`, `close()`), for work that is not a loop over items."""
+    if _lines_wanted():
+        return _Lines(what, total, unit)
     from tqdm import tqdm
 
     return tqdm(
         desc=what, total=total, unit=unit, delay=1.0, leave=False, dynamic_ncols=True, disable=not sys.stderr.isatty()
     )
+
+
+def _lines_wanted() -> bool:
+    return os.environ.get("CALIBRANT_PROGRESS") == "lines"
+
+
+class _Lines:
+    """What of tqdm is used, as a line at most every `seconds`."""
+
+    seconds = 0.5
+
+    def __init__(self, what: str, total: int | None, unit: str) -> None:
+        self.what, self.total, self.unit = what, total, unit
+        self.done, self._said = 0, time.monotonic()
+
+    def update(self, n: int = 1) -> None:
+        self.done += n
+        if time.monotonic() - self._said >= self.seconds:
+            self._said = time.monotonic()
+            of = "" if self.total is None else f" of {self.total:,}"
+            print(f"{self.what}: {self.done:,}{of} {self.unit}", file=sys.stderr, flush=True)  # noqa: T201
+
+    def close(self) -> None:
+        pass
+
+
+def _lines(items: Iterable[T], what: str, total: int | None, unit: str) -> Iterable[T]:
+    shown = _Lines(what, total, unit)
+    for item in items:
+        yield item
+        shown.update()
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, left: int = 1) -> str:

@@ -93,6 +93,7 @@ def head(
     import torch
 
     from calibrant.config import read_toml
+    from calibrant.progress import bar
     from calibrant.train.heads.cache import FeatureCache
     from calibrant.train.heads.config import head_config
     from calibrant.train.heads.device import chosen_device
@@ -109,7 +110,9 @@ def head(
     on = chosen_device(device)
     if on.type == "cpu":
         torch.set_num_threads(1)  # more threads gain nothing at this size and change the last bits
-    result = run_experiment(Matrices(cache), chosen, device=on)
+    moved = bar(what="training", total=chosen.optimizer.epochs + chosen.crt.epochs, unit="epochs")
+    result = run_experiment(Matrices(cache), chosen, device=on, on_epoch=lambda epoch, loss: moved.update(1))
+    moved.close()
     run = None if out is None else write_run(out, cache, result, data=data)
     command = None if run is None else run.export_command
     if as_json:

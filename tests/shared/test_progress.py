@@ -1,0 +1,45 @@
+"""Progress for a program that follows: lines on stderr, asked for in the environment, else silence."""
+
+from __future__ import annotations
+
+import pytest
+
+from calibrant import progress
+
+
+@pytest.fixture
+def _lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALIBRANT_PROGRESS", "lines")
+    monkeypatch.setattr(progress._Lines, "seconds", 0.0)
+
+
+@pytest.mark.usefixtures("_lines")
+def test_each_step_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(progress.progress("abc", what="reading", total=3, unit="files")) == ["a", "b", "c"]
+    assert capsys.readouterr().err.splitlines() == [f"reading: {n} of 3 files" for n in (1, 2, 3)]
+
+
+@pytest.mark.usefixtures("_lines")
+def test_a_bar_moved_by_hand_counts_in_thousands_and_needs_no_total(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = progress.bar(what="rows", unit="rows")
+    shown.update(1500)
+    shown.close()
+    assert capsys.readouterr().err == "rows: 1,500 rows\n"
+
+
+def test_lines_are_a_moment_apart(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CALIBRANT_PROGRESS", "lines")
+    monkeypatch.setattr(progress._Lines, "seconds", 1e9)
+    assert list(progress.progress([1, 2], what="x")) == [1, 2]
+    assert capsys.readouterr().err == ""
+
+
+def test_without_a_terminal_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("CALIBRANT_PROGRESS", raising=False)
+    assert list(progress.progress([1, 2], what="x", total=2)) == [1, 2]
+    bar = progress.bar(what="x", total=2)
+    bar.update(2)
+    bar.close()
+    assert capsys.readouterr().err == ""
