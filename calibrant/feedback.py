@@ -6,7 +6,8 @@ format; then
     {"record": "model", "model", "version", "sha256", "classes"}       before the first predictions of a model
     {"record": "predictions", "sha256", "time", "ids", "logits"}       a block of rows: seconds since 1970, base64 of
                                                                        little-endian float32 [rows, classes]; also
-                                                                       "ms", how long each took, null if unknown
+                                                                       "ms", how long each took, null if unknown,
+                                                                       and "version", under which it was served
     {"record": "labels", "model", "time", "ids", "labels"}             class numbers
 
 `logits` are those that the deployed file returned, before any per-request knob. `ms` is the time in the queue and in
@@ -98,6 +99,7 @@ class FeedbackWriter:
         self._models: dict[str, Model] = {}
         self._named: set[str] = set()
         self._number = 0
+        self._own: set[str] = set()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._begin()
@@ -121,14 +123,18 @@ class FeedbackWriter:
             self._named.add(model.sha256)
         data = base64.b64encode(np.ascontiguousarray(logits, "<f4").tobytes()).decode()
         took = {} if latency_ms is None else {"ms": list(latency_ms)}
-        offset = self._line({"record": "predictions", "sha256": model.sha256, "time": list(times), "ids": list(ids),
-                             **took, "logits": data})  # fmt: skip
+        offset = self._line({"record": "predictions", "sha256": model.sha256, "version": model.version,
+                             "time": list(times), "ids": list(ids), **took, "logits": data})  # fmt: skip
         return self.path, offset
 
     def labels(self, model: str, ids: Sequence[str], labels: Sequence[int], *, at: float | None = None) -> None:
         self._rotate()
         self._line({"record": "labels", "model": model, "time": time.time() if at is None else at,
                     "ids": list(ids), "labels": [int(k) for k in labels]})  # fmt: skip
+
+    def wrote(self, path: Path) -> bool:
+        """Whether a segment is this writer's."""
+        return path.name in self._own
 
     def sync(self) -> None:
         if self._stream is not None:
@@ -164,6 +170,7 @@ class FeedbackWriter:
             except FileExistsError:
                 continue
         self._written, self._named = 0, set()
+        self._own.add(self.path.name)
         self._line({"record": "segment", "kind": "feedback", "format_version": FORMAT_VERSION, "time": time.time()})
         self._drop_old()
 
@@ -176,11 +183,15 @@ class FeedbackWriter:
                 old.remove(path)
         if self.keep_bytes is not None:
             size = sum(p.stat().st_size for p in old)
-            for path in old:
+            for path in [p for p in old if not self._may_grow(p)]:
                 if size <= self.keep_bytes:
                     break
                 size -= path.stat().st_size
                 path.unlink(missing_ok=True)
+
+    def _may_grow(self, path: Path) -> bool:
+        """Whether another process that shares the folder may still be writing it."""
+        return path.name not in self._own and time.time() - path.stat().st_mtime < 60
 
 
 def segments(folder: str | Path) -> list[Path]:
@@ -210,6 +221,23 @@ def records(path: Path, damage: Damage | None = None) -> Iterator[tuple[int, dic
                     where=path, fix="update calibrant",
                 )  # fmt: skip
             yield at, record
+
+
+def records_from(path: Path, start: int) -> Iterator[tuple[int, dict[str, Any], int]]:
+    """Offset, content and end of each whole line from `start` on, of a segment that may still be growing.
+
+    What follows the last line break is left for the next time; a damaged line is passed over.
+    """
+    with open(path, "rb") as stream:
+        stream.seek(start)
+        offset = start
+        for line in stream:
+            if not line.endswith(b"\n"):
+                return
+            at, offset = offset, offset + len(line)
+            record = _parse(line)
+            if record is not None:
+                yield at, record, offset
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from calibrant._version import __version__
 from calibrant.errors import did_you_mean
@@ -23,6 +23,7 @@ from calibrant.serve.limits import Limits
 from calibrant.serve.metrics import Exposition
 from calibrant.serve.models import Model, Repository
 from calibrant.serve.monitor import Monitor, label_all
+from calibrant.serve.peers import FLUSH, Peers, merged_metrics, merged_statistics
 from calibrant.serve.refusal import Refusal
 from calibrant.serve.reload import Lifecycle
 from calibrant.serve.scrape import expose
@@ -56,6 +57,8 @@ class Application:
         self.inference = Inference(repository, limits, decoders=self.options.decoders)
         self.front: Front | None = None
         self.monitors: Callable[[], list[Monitor]] = list  # all that the server has, of retired files too
+        self.flush: Callable[[], None] = _nothing  # of the monitors
+        self.peers: Peers | None = None  # where this process is one of several workers
         self.ready = True
         self.loop: asyncio.AbstractEventLoop | None = None
         self.started = time.time()
@@ -86,7 +89,7 @@ class Application:
                 response.headers.append((b"allow", allow))
                 counted(response)
                 return
-            if self.options.token is not None and handler not in (self._live, self._ready):
+            if self.options.token is not None and handler not in (self._live, self._ready) and not request.internal:
                 self._authorise(request)
             handler(request, counted, names)
         except Exception as error:
@@ -94,6 +97,11 @@ class Application:
             if refusal is not error and refusal.status == 500:
                 log.error("a request failed", exc_info=error)
             counted(Response.error(refusal))
+
+    def internal(self, request: Request, respond: Respond) -> None:
+        """A request of a fellow worker, which came by a socket that only this user can open."""
+        request.internal = True
+        self(request, respond)
 
     def _log_access(self, request: Request, response: Response) -> None:
         access.info(json.dumps({
@@ -135,6 +143,8 @@ class Application:
             "v2/models/stats": (self._statistics, GET), "v2/repository/index": (self._index, POST),
             "metrics": (self._metrics, GET), "openapi.json": (self._openapi, GET),
         }  # fmt: skip
+        if self.peers is not None and parts == FLUSH.strip("/").split("/"):
+            return self._flush, {}, POST
         found = fixed.get("/".join(parts))
         if found is None:
             shown = path[:100].decode("ascii", "replace")
@@ -196,14 +206,33 @@ class Application:
         respond(Response.json(self._model(names).config()))
 
     def _statistics(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
-        if "name" not in names:
+        name, version = names.get("name"), names.get("version")
+        if self.peers is None or request.internal:
+            respond(Response.json({"model_stats": self._own_statistics(name, version)}))
+            return
+
+        async def work() -> Response:
+            return Response.json({"model_stats": await self.statistics(name, version)})
+
+        self._later(work(), respond)
+
+    def _own_statistics(self, name: str | None, version: str | None) -> list[dict[str, Any]]:
+        if name is None:
             models = self.repository.all()
-        elif "version" in names:
-            models = [self._model(names)]
+        elif version is not None:
+            models = [self.repository.get(name, version)]
         else:
-            self._model(names)
-            models = list(self.repository.models[names["name"]].values())
-        respond(Response.json({"model_stats": [m.stats() for m in models]}))
+            self.repository.get(name)
+            models = list(self.repository.models[name].values())
+        return [m.stats() for m in models]
+
+    async def statistics(self, name: str | None, version: str | None) -> list[dict[str, Any]]:
+        """Of one model or all, over all workers."""
+        own = self._own_statistics(name, version)
+        if self.peers is None:
+            return own
+        replies = await self.peers.all("GET", f"{_path_of(name, version)}/stats")
+        return merged_statistics([own, *(r.json()["model_stats"] for r in replies if r.status == 200)])
 
     def _page(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
         html = people.page(sorted(self.repository.models))
@@ -215,9 +244,19 @@ class Application:
         respond(Response.json(openapi.document(models, admin=self.options.admin, monitored=monitored)))
 
     def _metrics(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
-        out = Exposition()
+        out, kind = Exposition(), b"text/plain; version=0.0.4; charset=utf-8"
         expose(out, self.repository, self.statuses, self.front, self.lifecycle, self.started)
-        respond(Response(200, [out.text().encode()], b"text/plain; version=0.0.4; charset=utf-8"))
+        if self.peers is None or request.internal:
+            respond(Response(200, [out.text().encode()], kind))
+            return
+        peers = self.peers
+
+        async def work() -> Response:
+            replies = await peers.all("GET", "/metrics")
+            texts = {r.worker: r.body.decode() for r in replies if r.status == 200}
+            return Response(200, [merged_metrics({peers.seat.number: out.text(), **texts}).encode()], kind)
+
+        self._later(work(), respond)
 
     # ---- the repository
 
@@ -228,31 +267,47 @@ class Application:
         respond(Response.json(rows))
 
     def _load(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
-        lifecycle = self._administered(request)
+        self._administered(request)
 
         async def work() -> Response:
-            await lifecycle.load(names["name"])
+            await self.load(names["name"], everywhere=not request.internal)
             return Response.json({})
 
         self._later(work(), respond)
 
     def _unload(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
-        lifecycle = self._administered(request)
+        self._administered(request)
 
         async def work() -> Response:
-            await lifecycle.unload(names["name"])
+            await self.unload(names["name"], everywhere=not request.internal)
             return Response.json({})
 
         self._later(work(), respond)
 
-    def _administered(self, request: Request) -> Lifecycle:
+    async def load(self, name: str, *, everywhere: bool = True) -> None:
+        if self.lifecycle is not None:
+            await self.lifecycle.load(name)
+        await self._same_at_peers(f"/v2/repository/models/{quote(name, safe='')}/load", everywhere)
+
+    async def unload(self, name: str, *, everywhere: bool = True) -> None:
+        if self.lifecycle is not None:
+            await self.lifecycle.unload(name)
+        await self._same_at_peers(f"/v2/repository/models/{quote(name, safe='')}/unload", everywhere)
+
+    async def _same_at_peers(self, target: str, everywhere: bool) -> None:
+        if self.peers is None or not everywhere:
+            return
+        for reply in await self.peers.all("POST", target, b"{}"):
+            if reply.status != 200:
+                raise Refusal(reply.status, f"worker {reply.worker}: {reply.json()['error']}")
+
+    def _administered(self, request: Request) -> None:
         if not self.options.admin or self.lifecycle is None:
             raise Refusal(403, "loading and unloading over the network is off; start the server with --admin")
         parameters = protocol.json_object(request.body).get("parameters") if len(request.body) else None
         for key in parameters if isinstance(parameters, dict) else ():
             if key == "config" or key.startswith("file:"):
                 raise Refusal(403, f'"{key[:40]}" would let a caller write model files, which this server never does')
-        return self.lifecycle
 
     # ---- labels and what they tell
 
@@ -260,11 +315,14 @@ class Application:
         model = self._model(names)
         own = model.require_monitor()
         ids, labels = read_labels(request.body, model.class_names or ())
+        if self._left_to_the_leader(request, respond):
+            return
         # Without a version: whichever file answered, a canary or the one before a reload.
         monitors = [own] if "version" in names else [m for m in self.monitors() if m.model.classes == own.model.classes
                                                      and m.model.name == model.name]  # fmt: skip
 
         async def work() -> Response:
+            await self._caught_up()
             reply = await asyncio.to_thread(label_all, monitors, ids, labels)
             if reply.unknown and len(reply.unknown) == len(reply.states):
                 raise Refusal(404, f'no prediction of {model.name} has the id "{reply.unknown[0][:80]}"')
@@ -276,6 +334,8 @@ class Application:
     def _monitor(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
         model = self._model(names)
         monitor = model.require_monitor()
+        if self._left_to_the_leader(request, respond):
+            return
         others = [] if "version" in names else [
             m.monitor for m in self.repository.models[model.name].values() if m.monitor is not None
         ]  # fmt: skip
@@ -287,9 +347,51 @@ class Application:
             return body
 
         async def work() -> Response:
+            await self._caught_up()
             return Response.json(await asyncio.to_thread(report))
 
         self._later(work(), respond)
+
+    # ---- one of several workers
+
+    def _left_to_the_leader(self, request: Request, respond: Respond) -> bool:
+        """Labels and reports are the business of the worker that watches the predictions of all."""
+        peers = self.peers
+        if peers is None or peers.leads:
+            return False
+        method, target, body = request.method.decode(), request.target.decode("latin-1"), bytes(request.body)
+
+        async def work() -> Response:
+            reply = await peers.leader(method, target, body)
+            return Response(reply.status, [reply.body])
+
+        self._later(work(), respond)
+        return True
+
+    async def _caught_up(self) -> None:
+        """Waits until the predictions that other workers have made so far are in the log and taken in here."""
+        if self.peers is not None:
+            await self.peers.all("POST", FLUSH)
+            await asyncio.to_thread(self.flush)
+
+    def _flush(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
+        if not request.internal:
+            raise Refusal(404, f'nothing is served at "{FLUSH}"')
+
+        async def work() -> Response:
+            await asyncio.to_thread(self.flush)
+            return Response.json({})
+
+        self._later(work(), respond)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _path_of(name: str | None, version: str | None) -> str:
+    path = "/v2/models" if name is None else f"/v2/models/{quote(name, safe='')}"
+    return path if version is None else f"{path}/versions/{quote(version, safe='')}"
 
 
 def _call_back(jobs: list[Job]) -> None:

@@ -17,7 +17,11 @@ import click
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
 @click.option("--grpc-port", type=click.IntRange(0, 65535), help="Also serve gRPC there; needs grpcio. 0: a free one.")
 @click.option("--provider", "providers", multiple=True, metavar="NAME", help="cpu, cuda, tensorrt, openvino, ...")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Threads of one model. [default: the cores available]")
+@click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 256), metavar="N",
+              help="Processes that share the port; each has its own copy of the models.")  # fmt: skip
+@click.option(
+    "--threads", type=click.IntRange(1, 1024), help="Threads of one model. [default: the cores available / workers]"
+)
 @click.option("--batch-cap", type=click.IntRange(1, 4096), help="Rows in one run. [default: measured at the start]")
 @click.option("--monitor", is_flag=True, help="Watch confidence, drift and, with labels, calibration.")
 @click.option("--feedback-log", type=click.Path(path_type=Path), metavar="DIR", help="Also keep every answer there.")
@@ -52,6 +56,7 @@ def serve(
     sample: float,
     keep_days: float | None,
     grace: float,
+    workers: int,
     quiet: bool,
     providers: tuple[str, ...],
     **options: Any,
@@ -68,30 +73,37 @@ def serve(
     from calibrant.serve.config import ModelSpec, ServeConfig, Share
     from calibrant.serve.limits import Limits
     from calibrant.serve.monitor import MonitorConfig
-    from calibrant.serve.server import Server
+    from calibrant.serve.workers import Seat, Supervisor
 
+    seat = Seat.from_environment()
     specs = [ModelSpec.parse(text) for text in models]
     if name is not None:
         if len(specs) > 1:
             raise ConfigError(f"--name is for one model, and there are {len(specs)}", where="calibrant serve")
         specs = [dataclasses.replace(specs[0], name=name)]
     _log_to_stderr(quiet=quiet, access=options["access_log"])
-    server = Server(ServeConfig(
+    config = ServeConfig(
         specs, providers=providers or None, grace_seconds=grace,
         canaries=tuple(Share.parse(text, "--canary") for text in canaries),
         shadows=tuple(Share.parse(text, "--shadow") for text in shadows),
         limits=Limits(max_body=max_body << 20, max_wait=max_wait),
         watch=MonitorConfig(sample=sample, keep_days=keep_days), **options,
-    ))  # fmt: skip
+    )  # fmt: skip
+    if workers > 1 and seat is None:
+        found = Supervisor(config, workers)
+        sys.exit(found.run(announce=lambda f: _announce(f["url"], f["models"], f["grpc_port"], workers)))
+    from calibrant.serve.server import Server
 
-    def announce(address: str) -> None:
-        names = ", ".join(sorted(server.repository.models))
-        example = f"curl --data-binary @photo.jpg {address}/predict"
-        grpc = f" and gRPC at port {server.grpc_port}" if server.grpc_port is not None else ""
-        click.echo(f"Serving {names} at {address}{grpc}   try: {example}")
-        sys.stdout.flush()
+    server = Server(config, seat)
+    server.run(announce=lambda url: _announce(url, sorted(server.repository.models), server.grpc_port, 1))
 
-    server.run(announce=announce)
+
+def _announce(url: str, names: list[str], grpc_port: int | None, workers: int) -> None:
+    example = f"curl --data-binary @photo.jpg {url}/predict"
+    grpc = f" and gRPC at port {grpc_port}" if grpc_port is not None else ""
+    several = f" with {workers} workers" if workers > 1 else ""
+    click.echo(f"Serving {', '.join(names)} at {url}{grpc}{several}   try: {example}")
+    sys.stdout.flush()
 
 
 def _log_to_stderr(*, quiet: bool, access: bool) -> None:

@@ -38,15 +38,16 @@ _CONTENTS = {"BOOL": 1, "INT8": 2, "INT16": 2, "INT32": 2, "INT64": 3, "UINT8": 
              "UINT64": 5, "FP32": 6, "FP64": 7, "BYTES": 8}  # fmt: skip
 
 
-async def start(app: Application, config: ServeConfig) -> tuple[Any, int]:
-    """The running server and its port."""
+async def start(app: Application, config: ServeConfig, *, shared_port: bool = False) -> tuple[Any, int]:
+    """The running server and its port, which other workers may listen on as well."""
     try:
         import grpc
     except ImportError:
         raise MissingExtra("calibrant serve --grpc-port", "grpc", "grpcio") from None
     size = config.limits.max_body
     server = grpc.aio.server(options=[
-        ("grpc.max_receive_message_length", size), ("grpc.max_send_message_length", -1), ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", size), ("grpc.max_send_message_length", -1),
+        ("grpc.so_reuseport", int(shared_port)),
     ])  # fmt: skip
     service = Service(app, config.token)
     server.add_generic_rpc_handlers(service.handlers())
@@ -177,8 +178,8 @@ class Service:
 
     async def _statistics(self, data: memoryview, context: Any) -> bytes:
         asked = _strings(data)
-        models = [self._model(data)] if asked.get(1) else self.app.repository.all()
-        return b"".join(wire.message(1, _stats(m.stats())) for m in models)
+        stats = await self.app.statistics(asked.get(1) or None, asked.get(2) or None)
+        return b"".join(wire.message(1, _stats(entry)) for entry in stats)
 
     # ---- the repository
 
@@ -193,16 +194,15 @@ class Service:
         )
 
     async def _load(self, data: memoryview, context: Any) -> bytes:
-        name, lifecycle = self._administered(data)
-        await lifecycle.load(name)
+        await self.app.load(self._administered(data))
         return b""
 
     async def _unload(self, data: memoryview, context: Any) -> bytes:
-        name, lifecycle = self._administered(data)
-        await lifecycle.unload(name)
+        await self.app.unload(self._administered(data))
         return b""
 
-    def _administered(self, data: memoryview) -> tuple[str, Any]:
+    def _administered(self, data: memoryview) -> str:
+        """The name of the model, where callers may load and unload."""
         if not self.app.options.admin or self.app.lifecycle is None:
             raise Refusal(403, "loading and unloading over the network is off; start the server with --admin")
         name = ""
@@ -211,7 +211,7 @@ class Service:
                 name = wire.text(value)
             elif n == 3 and (key := wire.map_entry(value)[0]) and (key == "config" or key.startswith("file:")):
                 raise Refusal(403, f'"{key[:40]}" would let a caller write model files, which this server never does')
-        return name, self.app.lifecycle
+        return name
 
     # ---- inference
 

@@ -43,6 +43,7 @@ class Request:
     peer: str = ""
     received: float = 0.0  # time.monotonic, when its last byte came
     job: Job | None = None  # what to cancel when the caller goes away
+    internal: bool = False  # from a fellow worker
 
 
 @dataclass(slots=True)

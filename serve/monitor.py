@@ -129,8 +129,10 @@ class Monitor:
         writer: feedback.FeedbackWriter | None,
         *,
         alarm: Callable[[str], None] | None = None,
+        counts: bool = True,
     ) -> None:
-        self.model, self.card, self.config, self.writer = model, card, config, writer
+        """`counts=False`: only writes the log, for another process to watch."""
+        self.model, self.card, self.config, self.writer, self.counts = model, card, config, writer, counts
         self._say = alarm or (lambda text: log.warning("%s", text))
         self._pending: deque[tuple[str, float, NDArray[np.float32], float | None]] = deque()
         self._lock = threading.RLock()
@@ -175,7 +177,15 @@ class Monitor:
         with self._lock:
             if self.writer is not None:
                 path, offset = self.writer.predictions(self.model, ids, times, logits, latency_ms=took)
-                self.index.add(path, offset, ids)
+                if self.counts:
+                    self.index.add(path, offset, ids)
+            if self.counts:
+                self._count(ids, _log_softmax(logits))
+
+    def take_in(self, path: Path, offset: int, ids: list[str], logits: NDArray[np.float32]) -> None:
+        """Rows that another process predicted and wrote to this place of the log."""
+        with self._lock:
+            self.index.add(path, offset, ids)
             self._count(ids, _log_softmax(logits))
 
     def _count(self, ids: list[str], log_p: NDArray[np.float64]) -> None:
@@ -376,6 +386,7 @@ class MonitorThread:
 
     def __init__(self, writer: feedback.FeedbackWriter | None) -> None:
         self.writer = writer
+        self.follow: Callable[[], None] | None = None  # takes in what other processes wrote
         self.monitors: list[Monitor] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="monitor", daemon=True)
@@ -392,6 +403,10 @@ class MonitorThread:
 
     def all(self) -> list[Monitor]:
         return list(self.monitors)
+
+    def flush(self) -> None:
+        """Everything that was predicted so far is in the log and, where it is counted, in the figures."""
+        self._round(sync=False)
 
     def close(self) -> None:
         self._stop.set()
@@ -412,6 +427,11 @@ class MonitorThread:
                 monitor.flush()
             except Exception:
                 log.exception("the monitor of %s failed; serving goes on", monitor.model.name)
+        if self.follow is not None:
+            try:
+                self.follow()
+            except Exception:
+                log.exception("the log of the other workers cannot be followed; serving goes on")
         if sync and self.writer is not None:
             try:
                 self.writer.sync()

@@ -36,7 +36,7 @@ def expose(
         out.add("calibrant_model_load_failures_total", "counter", "Loads that failed.", lifecycle.failures)
     for model in repository.all():
         _model(out, model, {"model": model.name, "version": model.version})
-        if model.monitor is not None:
+        if model.monitor is not None and model.monitor.counts:
             _monitor(out, model.monitor, {"model": model.name, "version": model.version})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import logging
 import os
@@ -24,8 +25,11 @@ from calibrant.serve.config import ServeConfig
 from calibrant.serve.http import Front
 from calibrant.serve.models import Model, Repository
 from calibrant.serve.monitor import Monitor, MonitorThread
+from calibrant.serve.peers import Peers
 from calibrant.serve.providers import available_cores
 from calibrant.serve.reload import Lifecycle
+from calibrant.serve.tail import LogTail
+from calibrant.serve.workers import LEADER, Seat
 
 log = logging.getLogger(__name__)
 
@@ -33,17 +37,20 @@ log = logging.getLogger(__name__)
 class Server:
     """Loads the models of a configuration and serves them until told to stop."""
 
-    def __init__(self, config: ServeConfig) -> None:
-        self.config = config
+    def __init__(self, config: ServeConfig, seat: Seat | None = None) -> None:
+        """`seat`: where this process is one of several workers."""
+        self.seat = seat
+        self.config = config = config if seat is None else _of_worker(config, seat)
         self.repository = Repository()
         self.lifecycle = Lifecycle(self.repository, self._load)
         options = Options(
             token=config.token, admin=config.admin, access_log=config.access_log,
-            decoders=max(1, min(4, available_cores())),
+            decoders=max(1, min(4, available_cores() // (1 if seat is None else seat.workers))),
         )  # fmt: skip
         self.app = Application(self.repository, config.limits, options, self.lifecycle)
         self.front = Front(self.app, config.limits)
         self.app.front = self.front
+        self.app.peers = None if seat is None else Peers(seat)
         self.monitors: MonitorThread | None = None
         self._stop: asyncio.Event | None = None
 
@@ -58,7 +65,10 @@ class Server:
                     keep_days=watch.keep_days,
                 )  # fmt: skip
             self.monitors = MonitorThread(writer)
-            self.app.monitors = self.monitors.all
+            self.app.monitors, self.app.flush = self.monitors.all, self.monitors.flush
+            if self._leads and self.seat is not None and writer is not None and config.feedback_log is not None:
+                tail = LogTail(config.feedback_log, writer.wrote, self.monitors.all)
+                self.monitors.follow = tail.round
         for spec in config.models:
             model = self._load(spec.path, spec.name, spec.version)
             if model.version in self.repository.models.get(model.name, {}):
@@ -90,14 +100,23 @@ class Server:
         card = model.session.card
         if self.monitors is not None and card is not None and "logits" in model.session.outputs:
             identity = feedback.Model(model.name, model.version, model.sha256, card.classes)
-            model.monitor = Monitor(identity, card, config.watch, self.monitors.writer)
-            if config.feedback_log is not None:
+            model.monitor = Monitor(identity, card, config.watch, self.monitors.writer, counts=self._leads)
+            if config.feedback_log is not None and self._leads:
                 model.monitor.restore_later(config.feedback_log)
             self.monitors.add(model.monitor)
         return model
 
+    @property
+    def _leads(self) -> bool:
+        """Whether this process watches the predictions."""
+        return self.seat is None or self.seat.number == LEADER
+
     def listen(self) -> socket.socket:
         """Bound before the models are loaded, so that a port in use is said at once."""
+        if self.seat is not None:
+            listener = socket.socket(fileno=self.seat.listener)
+            listener.setblocking(False)
+            return listener
         host, port = self.config.host, self.config.port
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -148,10 +167,13 @@ class Server:
         # What was allocated so far lives as long as the server: the collector need not look at it again.
         gc.collect()
         gc.freeze()
-        if self.config.ready_file is not None:
-            ready = {"host": host, "port": port, "pid": os.getpid(), "url": address, "grpc_port": self.grpc_port}
-            atomic.write_json(self.config.ready_file, ready)
-        announce(address)
+        if self.seat is not None:
+            await self._meet_peers(self.seat)
+        else:
+            if self.config.ready_file is not None:
+                ready = {"host": host, "port": port, "pid": os.getpid(), "url": address, "grpc_port": self.grpc_port}
+                atomic.write_json(self.config.ready_file, ready)
+            announce(address)
         tasks = [asyncio.create_task(self._sweep()), asyncio.create_task(self._reload())]
         try:
             await self._stop.wait()
@@ -162,8 +184,18 @@ class Server:
             self.app.close()
             if self.monitors is not None:
                 self.monitors.close()
-            if self.config.ready_file is not None:
+            if self.config.ready_file is not None and self.seat is None:
                 self.config.ready_file.unlink(missing_ok=True)
+
+    async def _meet_peers(self, seat: Seat) -> None:
+        """Opens the socket for fellow workers, tells the parent, and stops when the parent is gone."""
+        own = seat.socket()
+        own.unlink(missing_ok=True)  # of a worker that died
+        front = Front(self.app.internal, dataclasses.replace(self.config.limits, request_seconds=120.0))
+        self._door = await asyncio.get_running_loop().create_unix_server(front.connection, str(own))
+        assert self._stop is not None
+        asyncio.get_running_loop().add_reader(seat.alive, self._stop.set)
+        seat.is_ready(models=sorted(self.repository.models), grpc_port=self.grpc_port)
 
     async def _sweep(self) -> None:
         while True:
@@ -186,7 +218,7 @@ class Server:
             return None
         from calibrant.serve.grpc import start
 
-        server, self.grpc_port = await start(self.app, self.config)
+        server, self.grpc_port = await start(self.app, self.config, shared_port=self.seat is not None)
         return server
 
     async def _drain(self, server: Any, grpc: Any) -> None:
@@ -212,6 +244,17 @@ class Server:
         for model in self.repository.all():
             model.batcher.close(timeout=1.0)
         log.info("stopped%s", f"; {left} connection(s) were cut" if left else "")
+
+
+def _of_worker(config: ServeConfig, seat: Seat) -> ServeConfig:
+    """A worker's part: its share of the cores, the port that was reserved for gRPC, and a log to hand predictions over
+    where none is to be kept."""
+    threads = config.threads or max(1, available_cores() // seat.workers)
+    config = dataclasses.replace(config, threads=threads, grpc_port=seat.grpc_port)
+    if config.monitor and config.feedback_log is None:
+        watch = dataclasses.replace(config.watch, segment_bytes=16 << 20, keep_bytes=256 << 20)
+        config = dataclasses.replace(config, feedback_log=Path(seat.folder) / "log", watch=watch)
+    return config
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

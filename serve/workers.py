@@ -1,0 +1,249 @@
+"""Several server processes on one address: `calibrant serve --workers N`.
+
+The parent loads no model. It holds one listening socket for each worker, all bound to the same port (SO_REUSEPORT: the
+kernel spreads connections over them), starts the workers as processes of their own, and starts another where one dies;
+connections that wait in its socket's queue meanwhile are taken by its successor. SIGTERM or Ctrl-C drains all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calibrant import atomic
+from calibrant.errors import ConfigError, ModelError
+from calibrant.serve.config import ServeConfig
+
+log = logging.getLogger(__name__)
+
+ENVIRONMENT = "CALIBRANT_SERVE_WORKER"
+LEADER = 0  # the worker that watches the predictions of all and takes the labels
+LONGEST_PAUSE = 30.0  # seconds before a worker that keeps dying is started again
+
+
+@dataclass(frozen=True)
+class Seat:
+    """What a worker is given: its number, its socket, where its fellows are, and how to talk to the parent."""
+
+    number: int
+    workers: int
+    listener: int  # file descriptors
+    report: int  # a line of JSON when the worker is ready
+    alive: int  # at its end when the parent is gone
+    folder: str  # holds a socket of each worker, for its fellows only
+    grpc_port: int | None
+
+    @classmethod
+    def from_environment(cls) -> Seat | None:
+        """Where this process is a worker."""
+        text = os.environ.pop(ENVIRONMENT, None)
+        return None if text is None else cls(**json.loads(text))
+
+    def socket(self, number: int | None = None) -> Path:
+        return Path(self.folder) / f"{self.number if number is None else number}.sock"
+
+    def is_ready(self, **facts: Any) -> None:
+        line = json.dumps({"number": self.number, "pid": os.getpid(), **facts}) + "\n"
+        os.write(self.report, line.encode())
+
+
+@dataclass
+class _Worker:
+    process: subprocess.Popen[bytes]
+    started: float
+    ready: bool = False
+
+
+class Supervisor:
+    """The parent of the workers."""
+
+    def __init__(self, config: ServeConfig, workers: int) -> None:
+        if not hasattr(socket, "SO_REUSEPORT") or os.name != "posix":
+            raise ConfigError("needs SO_REUSEPORT, which this system does not have", where="--workers",
+                              fix="start several servers on ports of their own behind a proxy")  # fmt: skip
+        self.config, self.count = config, workers
+        self._seated: dict[int, _Worker] = {}
+        self._due: dict[int, float] = {}  # when a seat that fell empty is taken again
+        self._deaths: dict[int, int] = {}  # in a row, without having been ready for a while
+        self._facts: dict[str, Any] = {}
+        self._pids: dict[int, int] = {}
+        self._stopping = False
+        self._unread = b""
+
+    def run(self, *, announce: Callable[[dict[str, Any]], None]) -> int:
+        """Until SIGTERM or SIGINT; the exit code. `announce` gets url, models and grpc_port when all are ready."""
+        with ExitStack() as stack:
+            self._folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="calibrant-workers-"))
+            self._listeners = self._listen(stack)
+            self._grpc_port = self._reserve_grpc(stack)
+            self._report, self._report_end = os.pipe()
+            self._alive, alive_end = os.pipe()
+            for end in (self._report, self._report_end, self._alive, alive_end):
+                stack.callback(os.close, end)
+            os.set_blocking(self._report, False)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                stack.callback(signal.signal, number, signal.signal(number, self._stop))
+            try:
+                code = self._start()
+                if code is None:
+                    self._announce(announce)
+                    while not self._stopping:
+                        self._look()
+                        self._fill()
+                return code or 0
+            finally:
+                self._end()
+                if self.config.ready_file is not None:
+                    self.config.ready_file.unlink(missing_ok=True)
+
+    def _stop(self, *_: object) -> None:
+        self._stopping = True
+
+    # ---- sockets
+
+    def _listen(self, stack: ExitStack) -> list[socket.socket]:
+        host, port = self.config.host, self.config.port
+        listeners: list[socket.socket] = []
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            if port:  # would be shared with whoever else of ours asks for it: is it taken?
+                with socket.socket(family, kind, protocol) as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind(address)
+            for _ in range(self.count):
+                listener = stack.enter_context(socket.socket(family, kind, protocol))
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                listener.bind(listeners[0].getsockname() if listeners else address)
+                listeners.append(listener)
+        except (OSError, OverflowError) as error:
+            what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            fix = "choose another with --port, or --port 0 for a free one" if "in use" in what else None
+            raise ConfigError(f"cannot listen ({what})", where=f"{host}:{port}", fix=fix) from None
+        return listeners
+
+    def _reserve_grpc(self, stack: ExitStack) -> int | None:
+        """A port that is kept from others by a socket that never listens; gRPC binds its own in every worker."""
+        if self.config.grpc_port is None:
+            return None
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            self.config.host, self.config.grpc_port, type=socket.SOCK_STREAM
+        )[0]
+        reserved = stack.enter_context(socket.socket(family, kind, protocol))
+        try:
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            reserved.bind(address)
+        except OSError as error:
+            where = f"{self.config.host}:{self.config.grpc_port}"
+            raise ConfigError(f"cannot listen for gRPC ({error.strerror})", where=where,
+                              fix="choose another --grpc-port") from None  # fmt: skip
+        return int(reserved.getsockname()[1])
+
+    # ---- the workers' lives
+
+    def _start(self) -> int | None:
+        """All of them; the first alone, so that what cannot be served is said once. An exit code where it failed."""
+        for numbers in ([LEADER], [n for n in range(self.count) if n != LEADER]):
+            for number in numbers:
+                self._seat(number)
+            while not all(self._seated[n].ready for n in numbers):
+                self._look(replace=False)
+                for number in numbers:
+                    code = self._seated[number].process.poll()
+                    if code is not None and not self._stopping:
+                        if code > 0:
+                            return code  # it has said why
+                        raise ModelError(f"worker {number} was ended by signal {-code} before it was ready")
+                if self._stopping:
+                    return 0
+        return None
+
+    def _seat(self, number: int) -> None:
+        listener = self._listeners[number]
+        listener.listen(1024)
+        seat = Seat(number, self.count, listener.fileno(), self._report_end, self._alive, self._folder, self._grpc_port)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "calibrant", *sys.argv[1:]], stdin=subprocess.DEVNULL,
+            env={**os.environ, ENVIRONMENT: json.dumps(seat.__dict__)},
+            pass_fds=(seat.listener, seat.report, seat.alive),
+        )  # fmt: skip
+        self._seated[number] = _Worker(process, time.monotonic())
+        self._pids[number] = process.pid
+
+    def _look(self, *, replace: bool = True) -> None:
+        """Waits a moment for news: workers that are ready, workers that have died."""
+        readable, _, _ = select.select([self._report], [], [], 0.1)
+        if readable:
+            *lines, self._unread = (self._unread + os.read(self._report, 65536)).split(b"\n")
+            for line in lines:
+                facts = json.loads(line)
+                worker = self._seated.get(facts["number"])
+                if worker is not None and worker.process.pid == facts["pid"]:
+                    worker.ready, self._facts = True, facts
+        for number, worker in list(self._seated.items()) if replace else ():
+            code = worker.process.poll()
+            if code is not None and not self._stopping:
+                del self._seated[number]
+                self._mourn(number, worker, code)
+
+    def _mourn(self, number: int, worker: _Worker, code: int) -> None:
+        lasted = time.monotonic() - worker.started
+        self._deaths[number] = self._deaths.get(number, 0) + 1 if lasted < 60 else 1
+        pause = min(LONGEST_PAUSE, 0.1 * 2 ** (self._deaths[number] - 1))
+        self._due[number] = time.monotonic() + pause
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+        log.error("worker %d (process %d) %s; another takes its place", number, worker.process.pid, how)
+
+    def _fill(self) -> None:
+        for number in [n for n, due in self._due.items() if due <= time.monotonic()]:
+            del self._due[number]
+            self._seat(number)
+            self._write_ready()
+
+    def _end(self) -> None:
+        """SIGTERM to all, and patience for their drain."""
+        for listener in self._listeners:  # held by the workers alone, so that theirs is the last word to callers
+            listener.close()
+        for worker in self._seated.values():
+            if worker.process.poll() is None:
+                worker.process.send_signal(signal.SIGTERM)
+        end = time.monotonic() + self.config.grace_seconds + self.config.limits.drain_seconds + 10
+        for worker in self._seated.values():
+            try:
+                worker.process.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                worker.process.kill()
+                worker.process.wait()
+
+    # ---- what is told
+
+    def _announce(self, announce: Callable[[dict[str, Any]], None]) -> None:
+        self._write_ready()
+        announce({**self._facts, "url": self._url})
+
+    @property
+    def _url(self) -> str:
+        host, port = self._listeners[0].getsockname()[:2]
+        scheme = "https" if self.config.tls_cert is not None else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def _write_ready(self) -> None:
+        if self.config.ready_file is not None:
+            host, port = self._listeners[0].getsockname()[:2]
+            atomic.write_json(self.config.ready_file, {
+                "host": host, "port": port, "pid": os.getpid(), "url": self._url, "grpc_port": self._grpc_port,
+                "workers": [self._pids[n] for n in sorted(self._pids)],
+            })  # fmt: skip
