@@ -29,6 +29,30 @@ class CalibratorRef:
 
 
 @dataclass(frozen=True)
+class TokenPicture:
+    """What a token-reducing network kept of one image: the image and a panel for each stage, side by side."""
+
+    path: Path
+    id: str
+    label: int  # -1: unknown
+    predicted: int
+    confidence: float
+    tokens: tuple[int, ...]  # that carry patches after each stage
+    patches: tuple[int, ...]  # that are still there, alone or merged
+
+
+@dataclass(frozen=True)
+class TokenGallery:
+    method: str
+    merged: bool  # tokens are merged, not dropped
+    split: str
+    class_names: tuple[str, ...]
+    blocks: tuple[int, ...]
+    grid: tuple[int, int]
+    pictures: tuple[TokenPicture, ...]
+
+
+@dataclass(frozen=True)
 class Run:
     """A folder with predictions, a training log, or both."""
 
@@ -37,6 +61,7 @@ class Run:
     predictions: tuple[PredictionsRef, ...]
     config: Mapping[str, Any] | None
     metrics: Path | None
+    tokens: TokenGallery | None = None
 
     def best(self) -> PredictionsRef | None:
         """The set to judge the run by: test, else validation, else the first."""

@@ -42,25 +42,25 @@ def finished(chart: alt.TopLevelMixin, colours: Palette) -> Any:
 
 def lines(
     table: pd.DataFrame, *, x: str, y: str, series: str | None, colours: Palette, title: str, percent: bool = False,
-    order: Sequence[str] = (), height: int = 240,
+    order: Sequence[str] = (), height: int = 240, x_title: str = "Epoch", form: str = "~g",
 ) -> alt.LayerChart:  # fmt: skip
     """Lines over epochs with a mark at each, one colour and one mark shape a series. Columns: x, y, series."""
-    form = ".2%" if percent else ".4f"
+    exact = ".2%" if percent else ",.1f" if form == ",d" else ".4f"
     names = list(order) or [title]
     shapes = ["circle", "diamond", "square", "triangle-up", "cross", "triangle-down"]
     shown = table if series else table.assign(**{"series": title})
     by = series or "series"
     legend = alt.Legend(title=None, labelExpr=_middle_cut(18)) if len(names) > 1 else None
     base = alt.Chart(shown).encode(
-        x=alt.X(f"{x}:Q", title="Epoch", axis=alt.Axis(format="d", tickMinStep=1, grid=False)),
+        x=alt.X(f"{x}:Q", title=x_title, axis=alt.Axis(format="d", tickMinStep=1, grid=False)),
         y=alt.Y(
             f"{y}:Q", title=None, scale=alt.Scale(zero=False, nice=True),
-            axis=alt.Axis(format=".0%" if percent and _wide(table[y]) else ".1%" if percent else "~g", tickCount=5,
+            axis=alt.Axis(format=".0%" if percent and _wide(table[y]) else ".1%" if percent else form, tickCount=5,
                           minExtent=Y_ROOM, maxExtent=Y_ROOM + 14),
         ),
         color=alt.Color(f"{by}:N", scale=alt.Scale(domain=names, range=list(colours.series)), legend=legend),
-        tooltip=[alt.Tooltip(f"{by}:N", title="Run"), alt.Tooltip(f"{x}:Q", title="Epoch"),
-                 alt.Tooltip(f"{y}:Q", title=title, format=form)],
+        tooltip=[alt.Tooltip(f"{by}:N", title="Run"), alt.Tooltip(f"{x}:Q", title=x_title),
+                 alt.Tooltip(f"{y}:Q", title=title, format=exact)],
     )  # fmt: skip
     points = base.mark_point(filled=True, size=36).encode(
         shape=alt.Shape(f"{by}:N", scale=alt.Scale(domain=names, range=shapes), legend=legend)

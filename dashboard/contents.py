@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.calibration.calibrators import Calibrator
+from calibrant.dashboard.artifacts import TokenGallery, TokenPicture
 from calibrant.dashboard.files import Stamp, stamp
 from calibrant.errors import DataError, FormatError
 from calibrant.model_card import ModelCard
@@ -16,6 +17,7 @@ from calibrant.onnx_file import OnnxFile
 from calibrant.predictions import PredictionsFile, Source
 
 MAX_JSON_BYTES = 32 << 20
+TOKENS_VERSION = 1
 _KEPT = 512
 
 
@@ -81,3 +83,37 @@ def _log(file: Stamp) -> tuple[dict[str, Any], ...]:
             if isinstance(row, dict):
                 rows.append(row)
     return tuple(rows)
+
+
+@lru_cache(_KEPT)
+def tokens_of(file: Stamp) -> TokenGallery:
+    """tokens.json as training writes it."""
+    block = object_of(file)
+    version = block.get("format_version")
+    if block.get("kind") != "tokens" or not isinstance(version, int):
+        raise FormatError("does not describe token pictures", where=file.path, fix="train again, or delete it")
+    if version > TOKENS_VERSION:
+        raise FormatError(
+            f"token pictures of format {version} are newer than this Calibrant reads ({TOKENS_VERSION})",
+            where=file.path, fix="update Calibrant",
+        )  # fmt: skip
+    try:
+        rows, columns = block["grid"]
+        names = tuple(map(str, block["class_names"]))
+        pictures = tuple(
+            TokenPicture(
+                file.path.with_name(Path(str(p["file"])).name), str(p["id"]), int(p["label"]), int(p["predicted"]),
+                float(p["confidence"]), tuple(map(int, p["tokens"])), tuple(map(int, p["patches"])),
+            )
+            for p in block["pictures"]
+        )  # fmt: skip
+        if any(not 0 <= p.predicted < len(names) or not -1 <= p.label < len(names) for p in pictures):
+            raise ValueError("class")
+        return TokenGallery(
+            str(block["method"]), bool(block["merged"]), str(block["split"]), names,
+            tuple(map(int, block["blocks"])), (int(rows), int(columns)), pictures,
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise FormatError(
+            "does not describe token pictures", where=file.path, fix="train again, or delete it"
+        ) from None

@@ -115,7 +115,7 @@ def command_line(arguments: Sequence[str]) -> tuple[str, ...]:
 
 def environment() -> dict[str, str]:
     """Ours; in a checkout that is not installed, with the place where this package was found."""
-    found = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    found = {**os.environ, "PYTHONUNBUFFERED": "1", "CALIBRANT_PROGRESS": "lines"}
     home = Path(calibrant.__file__).resolve().parent.parent
     if (home / "pyproject.toml").is_file():
         found["PYTHONPATH"] = os.pathsep.join([str(home), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -19,8 +19,9 @@ from calibrant.dashboard.artifacts import (
     PredictionsRef,
     Run,
     Shelf,
+    TokenGallery,
 )
-from calibrant.dashboard.contents import calibrator_of, card_of, header_of, object_of
+from calibrant.dashboard.contents import calibrator_of, card_of, header_of, object_of, tokens_of
 from calibrant.dashboard.files import Trouble, inside, name_below, stamp, stamps, walk
 from calibrant.errors import CalibrantError
 from calibrant.model_card import ModelCard
@@ -28,6 +29,7 @@ from calibrant.predictions import Source
 
 T = TypeVar("T")
 
+TOKENS_FILE = "tokens/tokens.json"
 FEATURES_FILE = "features.json"
 SWEEP_FILE = "results.parquet"
 FEEDBACK_SUFFIX = ".feedback.jsonl"
@@ -121,7 +123,10 @@ def _run(root: Path, folder: Path, predictions: list[PredictionsRef], reader: _R
     config, metrics = folder / "config.json", folder / "metrics.jsonl"
     found = reader.read(config, _read_config) if config.is_file() and inside(root, config) else None
     log = metrics if metrics.is_file() and inside(root, metrics) else None
-    return Run(name_below(root, folder), folder, tuple(sorted(predictions, key=lambda p: p.name)), found, log)
+    gallery = folder / TOKENS_FILE
+    tokens = reader.read(gallery, _read_tokens) if gallery.is_file() and inside(root, gallery) else None
+    ordered = tuple(sorted(predictions, key=lambda p: p.name))
+    return Run(name_below(root, folder), folder, ordered, found, log, tokens)
 
 
 def _read_predictions(path: Path) -> tuple[int, Source]:
@@ -134,6 +139,10 @@ def _read_card(path: Path) -> ModelCard:
 
 def _read_config(path: Path) -> Mapping[str, Any]:
     return object_of(stamp(path))
+
+
+def _read_tokens(path: Path) -> TokenGallery:
+    return tokens_of(stamp(path))
 
 
 def _read_calibrator(path: Path) -> Calibrator | None:

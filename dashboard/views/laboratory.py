@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -12,11 +15,13 @@ from calibrant.dashboard import controls, downloads, jobs, settings
 from calibrant.dashboard.artifacts import FeaturesRef, Shelf
 from calibrant.dashboard.jobs import Job, State
 from calibrant.dashboard.plain import plain, short
-from calibrant.dashboard.switches import ALL, SECTIONS, Switch, Value, describe
+from calibrant.dashboard.switches import ALL, MAIN, SECTIONS, Switch, Value, describe, from_link, to_link
 from calibrant.dashboard.switches import settings as switch_settings
 from calibrant.errors import CalibrantError
 
 KIND = "head"
+_KEY, _KEPT, _PUBLISHED, _ADDRESS = "switch-", "lab switches", "lab link", "switches"
+_PROGRESS = re.compile(r"([\d,]+) of ([\d,]+)")  # as calibrant.progress writes it
 _PERCENT = {
     "macro_f1": "Macro F1 (%)", "balanced_accuracy": "Balanced accuracy (%)", "accuracy": "Accuracy (%)",
     "head_accuracy": "Head (%)", "medium_accuracy": "Medium (%)", "tail_accuracy": "Tail (%)", "ece": "ECE (%)",
@@ -44,10 +49,9 @@ def render(shelf: Shelf) -> None:
     name = controls.choose("Features", [f.name for f in shelf.features], key="features")
     features = next(f for f in shelf.features if f.name == name)
     st.markdown(_about(features))
-    _form(features)
-    root = settings.current().root
-    running = any(s.running for s in _mine(root, features.name))
-    # Only the list runs again while something is training; what stands in the form stays as it is.
+    # Only this part runs again when a switch is moved, only the list while something is training.
+    st.fragment(_form)(features)
+    running = any(s.running for s in _mine(settings.current().root, features.name))
     st.fragment(_results, run_every=1 if running else None)(features.name)
 
 
@@ -66,60 +70,117 @@ def _about(features: FeaturesRef) -> str:
 
 
 def _form(features: FeaturesRef) -> None:
-    with st.form("switches", enter_to_submit=False):
-        values: dict[str, Value] = {}
-        columns = st.columns(3)
-        for i, (section, switches) in enumerate(SECTIONS.items()):
-            with columns[i % 3], st.expander(section, expanded=section in ("Head", "Loss", "After training")):
-                for switch in switches:
-                    values[switch.key] = _control(switch)
-        left, right = st.columns([1, 3], vertical_alignment="center")
-        with right:
-            keep = st.toggle(
-                "Keep the run", key="keep", value=False,
-                help="Writes model and predictions below lab/, to look at on the other pages and to export. The file "
-                "holds the backbone too, so it can be large.",
-            )  # fmt: skip
-        with left:
-            asked = st.form_submit_button(
-                "Train this head", type="primary", icon=":material/play_arrow:", width="stretch"
-            )
+    _from_address()
+    values: dict[str, Value] = {}
+    kind = str(st.session_state.get(_KEY + "head.kind", ALL["head.kind"].default))
+    columns = st.columns(3)
+    for i, name in enumerate(MAIN):
+        with columns[i % 3]:
+            values[name] = _control(ALL[name], kind)
+    columns = st.columns(3)
+    for i, (section, switches) in enumerate(SECTIONS.items()):
+        with columns[i % 3], st.expander(f"More: {section.lower()}"):
+            for switch in switches:
+                if switch.key not in MAIN:
+                    values[switch.key] = _control(switch, kind)
+    values = {key: values[key] for key in ALL}
+    st.session_state[_KEPT] = values
+    _to_address(values)
+    left, middle, right = st.columns([2, 2, 3], vertical_alignment="center")
+    with middle:
+        keep = controls.switch(
+            "Keep the run", key="keep",
+            help="Writes model and predictions below lab/, to look at on the other pages and to export. The file "
+            "holds the backbone too, so it can be large.",
+        )  # fmt: skip
+    with right:
+        st.button("All switches off", icon=":material/restart_alt:", key="all-off", type="tertiary", on_click=_all_off)
+    try:
+        arguments, kept = _command(features, values, keep=keep)
+    except CalibrantError as error:
+        st.error(plain(error), icon=":material/error:")
+        return
+    with left:
+        asked = st.button(
+            "Train this head", type="primary", icon=":material/play_arrow:", width="stretch", key="train-head"
+        )
+    st.markdown("The same from a terminal, in the folder of the runs:")
+    st.code(shlex.join(["calibrant", *arguments]), language="bash", wrap_lines=True)
     if asked:
         try:
-            _start(features, values, keep=keep)
+            _start(features, values, arguments, kept)
         except CalibrantError as error:
             st.error(plain(error), icon=":material/error:")
+            return
+        st.rerun()
 
 
-def _control(switch: Switch) -> Value:
-    key = f"switch-{switch.key}"
+def _control(switch: Switch, kind: str) -> Value:
+    key = _KEY + switch.key
+    off = not switch.applies_to(kind)
+    if key not in st.session_state:
+        # Streamlit forgets controls of a page that was left.
+        st.session_state[key] = st.session_state.get(_KEPT, {}).get(switch.key, switch.default)
     if switch.options:
-        return str(st.selectbox(switch.label, switch.options, key=key, help=f"{switch.help} `{switch.key}`"))
-    low, high, step = switch.limits or (0.0, 1.0, 0.01)
-    whole = isinstance(switch.default, int)
-    kind = int if whole else float
-    value = st.slider(
-        switch.label, kind(low), kind(high), kind(switch.default), step=kind(step), key=key,
-        format=None if step >= 0.01 else "%.4f", help=f"{switch.help} `{switch.key}`",
+        return str(st.selectbox(switch.label, switch.options, key=key, help=switch.tooltip(), disabled=off))
+    if switch.limits is None:
+        return str(st.text_input(switch.label, key=key, help=switch.tooltip(), max_chars=500, disabled=off)).strip()
+    low, high, step = switch.limits
+    number = int if isinstance(switch.default, int) else float
+    return number(
+        st.slider(
+            switch.label, number(low), number(high), step=number(step), key=key, help=switch.tooltip(), disabled=off,
+            format=None if step >= 0.01 else "%.4f",
+        )
     )  # fmt: skip
-    return kind(value)
 
 
-def _start(features: FeaturesRef, values: dict[str, Value], *, keep: bool) -> Job:
+def _all_off() -> None:
+    for switch in ALL.values():
+        st.session_state[_KEY + switch.key] = switch.default
+
+
+def _from_address() -> None:
+    """Takes the switches over from a link, once for each link."""
+    asked = st.query_params.get(_ADDRESS)
+    if asked is None or asked == st.session_state.get(_PUBLISHED):
+        return
+    st.session_state[_PUBLISHED] = asked
+    found = from_link(asked)
+    if found is None:
+        st.warning("The link names switches that are not here; all are off.", icon=":material/link_off:")
+        found = {}
+    for switch in ALL.values():
+        st.session_state[_KEY + switch.key] = found.get(switch.key, switch.default)
+
+
+def _to_address(values: Mapping[str, Value]) -> None:
+    shown = to_link(values)
+    st.session_state[_PUBLISHED] = shown
+    controls.keep(_ADDRESS, shown)
+
+
+def _command(features: FeaturesRef, values: Mapping[str, Value], *, keep: bool) -> tuple[list[str], str | None]:
+    """What is run, with paths as seen from the folder of the runs, and where the run is kept."""
     root = settings.current().root
-    arguments = ["head", str(features.path), "--json"]
+    arguments = ["head", _relative(features.path, root), "--json"]
     for setting in switch_settings(values):
         arguments += ["--set", setting]
-    kept = None
-    if keep:
-        kept = _free_name(root)
-        arguments += ["--out", str(root / kept)]
+    kept = _free_name(root) if keep else None
+    return [*arguments, *(["--out", kept] if kept else [])], kept
+
+
+def _relative(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix()
+
+
+def _start(features: FeaturesRef, values: Mapping[str, Value], arguments: Sequence[str], kept: str | None) -> Job:
     changed = {key: value for key, value in values.items() if value != ALL[key].default}
     about = {"kind": KIND, "features": features.name, "values": changed, "kept": kept}
-    return jobs.start(root, describe(values), arguments, about=about)
+    return jobs.start(settings.current().root, describe(values), arguments, about=about)
 
 
-def _free_name(root: Any) -> str:
+def _free_name(root: Path) -> str:
     number = 1
     while (root / "lab" / f"head-{number:03d}").exists():
         number += 1
@@ -129,7 +190,7 @@ def _free_name(root: Any) -> str:
 # ---- what came out ----
 
 
-def _mine(root: Any, features: str) -> list[State]:
+def _mine(root: Path, features: str) -> list[State]:
     """Jobs of this cache, the oldest first."""
     found = [
         s for s in jobs.states(root) if s.job.about.get("kind") == KIND and s.job.about.get("features") == features
@@ -154,13 +215,16 @@ def _results(features: str) -> None:
         st.rerun()  # the whole page once more, so that the list stops asking
 
 
-def _running(root: Any, states: Sequence[State]) -> None:
+def _running(root: Path, states: Sequence[State]) -> None:
     for state in states:
         left, right = st.columns([5, 1], vertical_alignment="center")
         with left:
-            last = f" {plain(short(state.last_line, 100))}" if state.last_line else ""
-            st.info(
-                f"Training for {state.seconds:.0f} s: {plain(state.job.label)}.{last}", icon=":material/hourglass_top:"
+            done = _PROGRESS.search(state.last_line)
+            share = int(done[1].replace(",", "")) / max(1, int(done[2].replace(",", ""))) if done else 0.0
+            last = f": {plain(short(state.last_line, 100))}" if state.last_line else ""
+            st.progress(
+                min(1.0, share),
+                text=f"Training for {state.seconds:.0f} s{last}. {plain(short(state.job.label, 200))}.",
             )
         with right:
             if st.button("Cancel", key=f"cancel-{state.job.id}", icon=":material/stop:", width="stretch"):
@@ -169,7 +233,7 @@ def _running(root: Any, states: Sequence[State]) -> None:
                 st.rerun()
 
 
-def _failed(root: Any, states: Sequence[State]) -> None:
+def _failed(root: Path, states: Sequence[State]) -> None:
     for state in states:
         left, right = st.columns([5, 1], vertical_alignment="center")
         with left:

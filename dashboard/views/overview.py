@@ -145,10 +145,19 @@ def _rows(shelf: Shelf, troubles: list[Trouble]) -> list[RowOf]:
                 troubles.append(Trouble(f"{run.name}, {best.name}", error.what, error.fix or ""))
         if summary is not None:
             line |= _cells(summary)
+        line["Size (MB)"] = _size(run)
         if run.metrics is not None:
             line["Epochs"] = _epochs(run.metrics)
         found.append((run.name, run, summary, line))
     return found
+
+
+def _size(run: Run) -> float | None:
+    """Of the weights."""
+    try:
+        return (run.path / "model.safetensors").stat().st_size / 1e6
+    except OSError:
+        return None
 
 
 def _epochs(log: Path) -> int:
@@ -174,7 +183,14 @@ def _hundred(value: float | None) -> float | None:
 
 def _run_table(rows: list[RowOf]) -> None:
     table = pd.DataFrame([line for _, _, _, line in rows])
-    order = ["Run", "Predictions", "Rows", *[c for c in _HELP if c not in ("Predictions", "Rows")], "Epochs"]
+    order = [
+        "Run",
+        "Predictions",
+        "Rows",
+        *[c for c in _HELP if c not in ("Predictions", "Rows")],
+        "Size (MB)",
+        "Epochs",
+    ]
     table = table[[c for c in order if c in table and (c in ("Run", "Predictions") or table[c].notna().any())]]
     number = st.column_config.NumberColumn
     config: dict[str, Any] = {"Run": st.column_config.TextColumn(pinned=True)}
@@ -183,6 +199,8 @@ def _run_table(rows: list[RowOf]) -> None:
             config[column] = number(format="localized", help=_HELP.get(column))
         elif column in ("NLL before", "NLL after"):
             config[column] = number(format="%.4f", help=_HELP[column])
+        elif column == "Size (MB)":
+            config[column] = number(format="%.2f", help="The weights on disk")
         elif column == "T":
             config[column] = number(format="%.3f", help=_HELP[column])
         elif column in _HELP and column != "Predictions":
@@ -198,6 +216,8 @@ def _model_table(models: tuple[Model, ...]) -> None:
         {
             "File": m.name, "Size (MB)": m.size / 1e6, "Classes": len(m.card.classes),
             "Calibrator": (m.card.calibrator or {}).get("method", "none"), "T": _temperature(m),
+            "Accuracy (%)": _recorded(m, "after", "accuracy", 100), "NLL": _recorded(m, "after", "nll", 1),
+            "ECE before (%)": _recorded(m, "before", "ece", 100), "ECE after (%)": _recorded(m, "after", "ece", 100),
             "Prior adjustment": m.card.prior.total, "Knobs": m.card.knobs,
             "Precision": m.card.precision.get("dtype"), "Abstains below": m.card.abstain_below,
             "Images/s": _throughput(m), "Written": (m.card.created or "")[:16].replace("T", " "),
@@ -213,8 +233,16 @@ def _model_table(models: tuple[Model, ...]) -> None:
     st.dataframe(
         table, hide_index=True, width="stretch", key="models-table",
         column_config={
-            "File": st.column_config.TextColumn(pinned=True), "Size (MB)": number(format="%.2f"),
+            "File": st.column_config.TextColumn(pinned=True), "Size (MB)": number(format="%.3f" if max(m.size for m in models) < 1e6 else "%.2f"),
             "T": number(format="%.3f", help="Fitted temperature, inside the file"),
+            **{
+                name: number(format=form, help=f"{_HELP[of]}. As the file records it: on the calibrator's own rows")
+                for name, form, of in (
+                    ("Accuracy (%)", "%.2f", "Accuracy (%)"), ("NLL", "%.4f", "NLL before"),
+                    ("ECE before (%)", "%.2f", "ECE before (%)"), ("ECE after (%)", "%.2f", "ECE before (%)"),
+                )
+            },
+            "Abstains below": number(format="%.2f", help="Confidence under which the file answers 'not sure'"),
             "Prior adjustment": number(
                 format="%.2f", help="Total strength with which the class prior is corrected, training's share included"
             ),
@@ -242,6 +270,14 @@ def _temperature(model: Model) -> float | None:
     parameters = (model.card.calibrator or {}).get("parameters", {})
     value = parameters.get("temperature") if isinstance(parameters, dict) else None
     return float(value) if isinstance(value, int | float) else None
+
+
+def _recorded(model: Model, when: str, key: str, times: float) -> float | None:
+    """A metric that the file's calibrator was measured with."""
+    block = model.card.metrics.get(when)
+    entry = block.get(key) if isinstance(block, dict) else None
+    value = entry.get("value") if isinstance(entry, dict) else entry
+    return times * value if isinstance(value, int | float) else None
 
 
 def _throughput(model: Model) -> float | None:

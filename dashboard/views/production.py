@@ -90,13 +90,20 @@ def _live(log: FeedbackRef, chosen: str, model: Model | None, reference: Predict
         return
     _numbers(found)
     confidence = partial(_confidence, model=model, reference=reference)
-    parts: list[Callable[[Traffic], None]] = [_volume, _latency, confidence, _accuracy, _reliability, _alarms]
+    parts: list[Callable[[Traffic], None]] = [_volume, _latency, confidence, _accuracy, _reliability]
     columns = st.columns(2)
     for i, part in enumerate(parts):
         if i and i % 2 == 0:
             columns = st.columns(2)
         with columns[i % 2]:
             part(found)
+    with columns[1]:
+        st.markdown(
+            "Expected accuracy needs no labels: it is the mean confidence of the answers, corrected by what held-out "
+            "data said; the band is its 95 % interval. Diamonds are rows whose label has arrived. Where they leave the "
+            "band, and marks of the reliability diagram the grey one, confidence no longer means what it says."
+        )
+    _alarms(found)
 
 
 def _numbers(found: Traffic) -> None:
@@ -236,8 +243,9 @@ def _alarms(found: Traffic) -> None:
     st.subheader("Alarms")
     table = pd.DataFrame([
         {
-            "Test": a.name, "State": _state(a), "Rows seen": a.rows, "Fired at row": a.fired_at,
-            "Evidence": a.evidence, "Fires at": a.threshold,
+            "Test": a.name, "State": _state(a), "Rows seen": show.count(a.rows),
+            "Fired at row": "–" if a.fired_at is None else show.count(a.fired_at),
+            "Evidence": "–" if a.evidence is None else f"{a.evidence:.2f}", "Fires at": f"{a.threshold:.2f}",
         }
         for a in found.alarms
     ])  # fmt: skip
@@ -245,8 +253,7 @@ def _alarms(found: Traffic) -> None:
         table, hide_index=True, width="stretch", key="alarm-table",
         column_config={
             "Test": st.column_config.TextColumn(pinned=True),
-            "Evidence": st.column_config.NumberColumn(format="%.2f", help="Logarithm; it may be looked at at any time"),
-            "Fires at": st.column_config.NumberColumn(format="%.2f"),
+            "Evidence": st.column_config.TextColumn(help="Logarithm; it may be looked at at any time"),
         },
     )  # fmt: skip
     st.markdown(

@@ -14,6 +14,7 @@ from calibrant.dashboard import charts, controls, show
 from calibrant.dashboard.artifacts import Run, Shelf
 from calibrant.dashboard.contents import read_log
 from calibrant.dashboard.plain import plain
+from calibrant.dashboard.views import tokens
 
 MOST_RUNS = 6
 _FRESH_SECONDS = 120
@@ -52,6 +53,7 @@ def render(shelf: Shelf) -> None:
     growing = any(_is_fresh(run) for run in picked)
     # Only this part runs again while a training is going on; the controls stay as they are.
     st.fragment(_curves, run_every=4 if growing else None)(picked)
+    tokens.render(shelf.root, picked)
 
 
 def _is_fresh(run: Run) -> bool:

@@ -104,6 +104,27 @@ def write_log(folder: Path, *, epochs: int, seed: int = 0, loss: str = "vace") -
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+def write_tokens(run: Path, names: tuple[str, ...], *, pictures: int = 4, id_stem: str = "p") -> Path:
+    """Token pictures as training a reduced transformer leaves them: 14 x 14 patches, three stages."""
+    from PIL import Image
+
+    folder = run / "tokens"
+    folder.mkdir(parents=True)
+    listed = []
+    for k in range(pictures):
+        Image.new("RGB", (4 * 112 + 12, 112), (40 * k % 255, 150, 90)).save(folder / f"{k:03d}.png")
+        listed.append({
+            "file": f"{k:03d}.png", "id": f"{id_stem}/{k}.png", "label": k % len(names), "predicted": 0,
+            "confidence": 0.5 + 0.1 * k, "tokens": [98 - k, 49 - k, 25], "patches": [98 - k, 49 - k, 25],
+        })  # fmt: skip
+    (folder / "tokens.json").write_text(json.dumps({
+        "kind": "tokens", "format_version": 1, "method": "evit", "merged": False, "cla": True, "split": "test",
+        "class_names": list(names), "model_sha256": "0" * 64, "blocks": [3, 6, 9], "grid": [14, 14],
+        "pictures": listed,
+    }))  # fmt: skip
+    return folder / "tokens.json"
+
+
 # ---- server and browser ----
 
 

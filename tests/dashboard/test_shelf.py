@@ -15,9 +15,10 @@ from calibrant.dashboard.contents import read_log
 from calibrant.dashboard.files import inside
 from calibrant.dashboard.groups import class_groups
 from calibrant.dashboard.shelf import scan
+from calibrant.dashboard.views.tokens import counts, table_of
 from calibrant.predictions import Predictions, Source
 
-from .conftest import logits_and_labels, source, write_run
+from .conftest import logits_and_labels, source, write_run, write_tokens
 
 
 def names(found: object) -> list[str]:
@@ -158,3 +159,52 @@ def test_groups_are_thirds_of_the_classes_by_training_images() -> None:
     assert class_groups(Source(("a", "b", "c"), (1 / 3, 1 / 3, 1 / 3))) == {}
     assert class_groups(Source(("a", "b", "c"))) == {}
     assert np.concatenate([np.array(g) for g in groups.values()]).tolist() != list(range(7))
+
+
+# ---- token pictures ----
+
+
+def test_token_pictures_belong_to_their_run(tmp_path: Path) -> None:
+    write_tokens(write_run(tmp_path / "vit", rows=20), ("a", "b"))
+    gallery = scan(tmp_path).runs[0].tokens
+    assert gallery is not None
+    assert (gallery.method, gallery.blocks, gallery.grid, gallery.merged) == ("evit", (3, 6, 9), (14, 14), False)
+    assert [p.path.name for p in gallery.pictures] == ["000.png", "001.png", "002.png", "003.png"]
+    table = counts(gallery)
+    assert table["block"].tolist() == [0, 4, 7, 10]
+    assert table["tokens"].tolist() == [196.0, 96.5, 47.5, 25.0]
+    assert table_of(gallery)["tokens after block 7"].tolist() == [49, 48, 47, 46]
+
+
+def test_a_picture_outside_of_the_folder_is_never_named(tmp_path: Path) -> None:
+    file = write_tokens(write_run(tmp_path / "runs" / "vit", rows=20), ("a", "b"))
+    (tmp_path / "secret.png").write_bytes(b"x")
+    block = json.loads(file.read_text())
+    block["pictures"][0]["file"] = "../../../secret.png"
+    file.write_text(json.dumps(block))
+    gallery = scan(tmp_path / "runs").runs[0].tokens
+    assert gallery is not None
+    assert gallery.pictures[0].path == file.with_name("secret.png")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"format_version": 2}, "newer"),
+        ({"grid": [1]}, "does not describe"),
+        ({"pictures": [{}]}, "does not describe"),
+        ({"class_names": []}, "does not describe"),
+        ({"kind": "x"}, "does not describe"),
+    ],
+)
+def test_token_pictures_that_cannot_be_read_are_named_and_the_run_stays(
+    tmp_path: Path, change: dict[str, object], says: str
+) -> None:
+    file = write_tokens(write_run(tmp_path / "vit", rows=20), ("a", "b"))
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    shelf = scan(tmp_path)
+    assert shelf.runs[0].tokens is None
+    assert len(shelf.runs[0].predictions) == 2
+    (trouble,) = shelf.troubles
+    assert trouble.where == "vit/tokens/tokens.json"
+    assert says in trouble.what
