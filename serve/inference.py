@@ -107,6 +107,7 @@ class Inference:
 
         def done(job: Job) -> None:
             model.active -= 1
+            request.job = None  # they hold each other, and their tensors would wait for the garbage collector
             try:
                 if job.cancelled:
                     model.statistics.cancelled += 1

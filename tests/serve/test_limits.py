@@ -8,6 +8,7 @@ import random
 import socket
 import threading
 import time
+import weakref
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -202,6 +203,31 @@ def test_a_caller_that_leaves_takes_its_request_with_it(model_file: Path, tiny: 
         _until(lambda: model.active == 0)
         assert held.runs == [1]
         assert model.statistics.cancelled == 1
+
+
+def test_a_request_leaves_memory_without_the_garbage_collector(model_file: Path, tiny: ModuleType) -> None:
+    """Bodies are large: a cycle would keep hundreds of megabytes until a collection happens to run."""
+    kept: list[weakref.ref[Any]] = []
+    with InProcess(model_file, Limits()) as server:
+        model = server.repository.get("birds")
+        run = model.session.run
+
+        def watched(feeds: Any, outputs: Any = None) -> Any:
+            kept.append(weakref.ref(feeds["images"]))
+            return run(feeds, outputs)
+
+        model.session.run = watched  # type: ignore[method-assign]
+        gc.collect()
+        gc.disable()
+        try:
+            with server.connect() as s:
+                for _ in range(3):
+                    s.sendall(_request(_message(tiny.pictures(1))))
+                    assert _answer(s)[0] == 200
+            _until(lambda: not server.front.connections)
+            _until(lambda: len(kept) == 3 and not any(ref() is not None for ref in kept), seconds=20)
+        finally:
+            gc.enable()
 
 
 def test_bodies_in_memory_are_bounded_together(model_file: Path) -> None:

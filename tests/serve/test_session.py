@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from calibrant.errors import FormatError
@@ -47,6 +48,33 @@ def test_the_curve_is_measured_on_the_real_file(model_file: Path) -> None:
     assert session.cap in [p.rows for p in session.curve]
     assert all(p.seconds > 0 for p in session.curve)
     assert session.seconds_per_row > 0
+
+
+def test_measuring_large_batches_leaves_no_memory_behind(tmp_path: Path) -> None:
+    """A convolution of 64 channels on 64 x 64: a batch of 64 needs 64 MiB for its result alone."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    nodes = [
+        helper.make_node("Conv", ["images", "w"], ["wide"], pads=[1, 1, 1, 1]),
+        helper.make_node("GlobalAveragePool", ["wide"], ["mean"]), helper.make_node("Flatten", ["mean"], ["logits"]),
+    ]  # fmt: skip
+    image = helper.make_tensor_value_info("images", TensorProto.FLOAT, ["N", 3, 64, 64])
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", 64])
+    w = numpy_helper.from_array(np.zeros((64, 3, 3, 3), np.float32), "w")
+    model = helper.make_model(
+        helper.make_graph(nodes, "wide", [image], [logits], [w]), opset_imports=[helper.make_opsetid("", 18)]
+    )
+    model.ir_version = 8
+    onnx.save(model, tmp_path / "wide.onnx")
+    session = Session(tmp_path / "wide.onnx", threads=1)
+    for rows in (1, 64):
+        feeds = session.blank(rows)
+        assert feeds is not None
+        session.run(feeds)
+    large = psutil.Process().memory_info().rss
+    session.warm_up(max_rows=1)
+    assert large - psutil.Process().memory_info().rss > 40 << 20
 
 
 def test_a_file_of_fixed_batch_is_not_batched(tmp_path: Path, tiny: ModuleType) -> None:
