@@ -44,6 +44,9 @@ _PATH = click.Path(path_type=Path)
 @click.option("--overwrite", is_flag=True, help="Throw away a run that is in --out already.")
 @click.option("--on-bad-image", type=click.Choice(["fail", "skip"]), help="What to do with an unreadable image.")
 @click.option("--device", help="auto, cpu, cuda, cuda:1 ...")
+@click.option(
+    "--sync-bn", is_flag=True, default=None, help="Under torchrun: batch norm over the rows of all processes."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> None:
     """Train an image classifier and write a run folder: weights, predictions, metrics, a checkpoint to resume from.
@@ -94,7 +97,8 @@ _KEYS = {
     "token_reduction": ("model", "token_reduction", "method"), "keep_rate": ("model", "token_reduction", "keep_rate"),
     "cla": ("model", "token_reduction", "cla"), "cache_tokens": ("model", "token_reduction", "cache_tokens"),
     "loss": ("loss", "name"), "epochs": ("schedule", "epochs"), "batch_size": ("engine", "batch_size"),
-    "lr": ("optimizer", "lr"), "device": ("engine", "device"), "out": ("out",), "seed": ("seed",),
+    "lr": ("optimizer", "lr"), "device": ("engine", "device"), "sync_bn": ("engine", "sync_bn"), "out": ("out",),
+    "seed": ("seed",),
 }  # fmt: skip
 
 

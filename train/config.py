@@ -124,6 +124,7 @@ class EngineConfig:
     amp: Literal["none", "bf16", "fp16"] = "none"
     channels_last: bool = True
     compile: bool = False
+    sync_bn: bool = False  # several processes: batch norm over the rows of all
     ema_decay: float | None = None
     ema_warmup: bool = False
     select: Metric = "accuracy"  # the best epoch by this validation metric is kept

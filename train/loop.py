@@ -7,7 +7,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,10 +29,12 @@ from calibrant.train.distributed import Ranks, any_rank, gather_uneven, same_buf
 from calibrant.train.evaluate import EvalSource, run_network, softmax, validation_metrics
 from calibrant.train.history import History
 from calibrant.train.losses.base import Loss, MixedTarget
-from calibrant.train.mix import mix, mix_donors, wanted_saliency
+from calibrant.train.mix import mix, mix_donors
 from calibrant.train.model import FeatureModel
 from calibrant.train.random import generator, seed_everything
 from calibrant.train.run import CHECKPOINT_FILE, MODEL_FILE
+from calibrant.train.saliency import Saliency
+from calibrant.train.synced_norm import Synced
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +68,8 @@ class Parts:
     preprocessing: Preprocessing
     device: torch.device
     ranks: Ranks
+    saliency: Saliency | None = None  # where mixing or transplants ask for it
+    norms: Sequence[Synced] = ()
 
 
 @dataclass
@@ -81,6 +85,11 @@ class Position:
     best_tie: float | None = None  # NLL of the best epoch: decides between equal accuracies
     best_epoch: int = 0
     stale: int = 0  # epochs since the best one
+
+
+def autocast(amp: str, device: torch.device) -> AbstractContextManager[None]:
+    dtype = {"none": None, "bf16": torch.bfloat16, "fp16": torch.float16}[amp]
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)
 
 
 class Trainer:
@@ -102,7 +111,6 @@ class Trainer:
         self._interrupted = False
         self._saved_at = time.monotonic()
         engine = config.engine
-        self._dtype = {"none": None, "bf16": torch.bfloat16, "fp16": torch.float16}[engine.amp]
         self._scaler = torch.amp.GradScaler("cuda") if engine.amp == "fp16" else None
         self._parameters = [p for g in parts.optimizer.param_groups for p in g["params"]]
         self._model: Any = parts.network  # as it is called in training: wrapped and compiled where asked
@@ -112,7 +120,6 @@ class Trainer:
             )
         if engine.compile:
             self._model = torch.compile(self._model)
-        self._saliency = wanted_saliency(config.augment, parts.network, self._autocast)
 
     # ---- the run ----
 
@@ -162,6 +169,8 @@ class Trainer:
         labels = batch.labels.to(parts.device, non_blocking=True)
         indices = batch.indices.to(parts.device, non_blocking=True)
         x, target = self._mixed(x, labels, batch, at.epoch * plan.steps + at.step)
+        for norm in parts.norms:
+            norm.real_rows = plan.own_rows(at.step)
         hold = nullcontext() if sync or parts.ranks.world == 1 else self._ddp().no_sync()
         with hold:
             with self._autocast():
@@ -180,16 +189,16 @@ class Trainer:
         """The batch after mixing or transplants. Of several processes each mixes its own rows, by its own draw."""
         parts, augment = self.parts, self.config.augment
         rng = generator(self.config.seed, "mix", micro, parts.ranks.rank)
-        x, target = mix(x, labels, augment, rng, self._saliency)
+        x, target = mix(x, labels, augment, rng, parts.saliency)
         lent = batch.donated
         if lent is None or isinstance(target, MixedTarget):
             return x, target
-        assert self._saliency is not None  # wanted_saliency() gives one where there are donors
+        assert parts.saliency is not None  # wanted_saliency() gives one where there are donors
         donors = to_network(
             lent.pixels, parts.preprocessing, parts.device, channels_last=self.config.engine.channels_last
         )
         return mix_donors(
-            x, labels, donors, lent.labels.to(parts.device), lent.rows.to(parts.device), augment, rng, self._saliency
+            x, labels, donors, lent.labels.to(parts.device), lent.rows.to(parts.device), augment, rng, parts.saliency
         )
 
     def _read_losses(self) -> None:
@@ -368,9 +377,7 @@ class Trainer:
             raise KeyboardInterrupt
 
     def _autocast(self) -> AbstractContextManager[None]:
-        if self._dtype is None:
-            return nullcontext()
-        return torch.autocast(self.parts.device.type, dtype=self._dtype)
+        return autocast(self.config.engine.amp, self.parts.device)
 
     def _auxiliary(self) -> Tensor | None:
         """What the network itself adds to the loss: a token reduction that learns which tokens to drop."""

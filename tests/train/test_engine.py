@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from calibrant.train.config import train_config
 from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.engine import resumed_config
 from calibrant.train.loop import Epoch
-from calibrant.train.losses import LOSSES, DoubleCorrectionWarning, create_loss
+from calibrant.train.losses import LOSSES, DoubleCorrectionWarning, MixedTarget, create_loss
 from calibrant.train.network import build_network
 from calibrant.train.optim import build_optimizer, build_schedule
 from calibrant.train.run import CHECKPOINT_FILE, MODEL_FILE
@@ -339,9 +340,34 @@ def test_transplants_and_mixing_that_could_do_nothing_are_refused(small: Small) 
         train_config({"augment": {"superpixel_mix": 9, "superpixels": [9, 20]}})
     with pytest.raises(ConfigError, match="none is rare"):
         fit(small("augment.transplant=0.5", "data.sampler=balanced"))
+    with pytest.raises(ConfigError, match="has no batch norm"):
+        fit(small("engine.sync_bn=true", "model.name=test_vit"))
+    assert not small().out.exists()  # nothing is in the way of a better try
     reduced = {"name": "vit_tiny_patch16_224", "token_reduction": {"method": "evit"}}
     with pytest.raises(ConfigError, match="no class map"):
         train_config({"augment": {"superpixel_mix": 3}, "model": reduced})
+
+
+def test_a_transplanted_row_carries_the_label_of_its_donor(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    import calibrant.train.loop as loop
+
+    seen: list[tuple[list[int], list[int], list[float]]] = []
+    original = loop.mix_donors
+
+    def noted(*arguments: Any) -> tuple[torch.Tensor, MixedTarget]:
+        x, target = original(*arguments)
+        lam = torch.as_tensor(target.lam)
+        seen.append((target.y1[lam < 1].tolist(), target.y2[lam < 1].tolist(), lam[lam < 1].tolist()))
+        assert torch.equal(target.y1[lam == 1], target.y2[lam == 1])
+        return x, target
+
+    monkeypatch.setattr(loop, "mix_donors", noted)
+    fit(small("augment.transplant=1.0", "schedule.epochs=6", "augment.transplant_area=[0.2, 0.4]"))
+    own, lent = ([k for batch in seen for k in batch[i]] for i in (0, 1))
+    assert set(own) == {0}  # 14 of 31; 10 and 7 are below the average
+    assert set(lent) == {1, 2}
+    assert lent.count(2) > 4 * lent.count(1)  # they lack 10/3 and 1/3
+    assert all(0.55 < share < 0.85 for batch in seen for share in batch[2])
 
 
 def test_an_unreadable_donor_lends_nothing_and_is_listed(small: Small, image_folder: Path, tmp_path: Path) -> None:

@@ -97,6 +97,11 @@ class BatchPlan(Sampler[list[Place]]):
         """Images of a step over all processes, without padding."""
         return min(self.batch_size, self.count - step * self.batch_size)
 
+    def own_rows(self, step: int) -> int:
+        """Images of a step in this process, without padding (which comes last)."""
+        share = -(-self.rows(step) // self.world)
+        return max(0, min(share, self.rows(step) - self.rank * share))
+
     def __iter__(self) -> Iterator[list[Place]]:
         order = self.order(self.epoch)
         for step in range(self.start, self.steps):
