@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from calibrant.calibration import Measured
-from calibrant.dashboard import controls, diagrams, downloads, jobs, measures, settings, show
+from calibrant.dashboard import downloads, jobs, measures, settings, show
 from calibrant.dashboard.artifacts import Model, Run, Shelf
 from calibrant.dashboard.contents import read_log
 from calibrant.dashboard.files import Trouble
 from calibrant.dashboard.measures import Summary
 from calibrant.dashboard.plain import plain, short
 from calibrant.dashboard.scored import Scored
-from calibrant.dashboard.views.diagrams import table_of
+from calibrant.dashboard.views import comparison
 from calibrant.errors import CalibrantError
 
-MOST_COMPARED = 6
-# column of the comparison: (name, percent?, higher is better?)
-_RANKED = {
-    "accuracy": ("Accuracy (%)", True, True),
-    "balanced_accuracy": ("Balanced accuracy (%)", True, True),
-    "nll": ("NLL", False, False),
-    "ece": ("ECE (%)", True, False),
-    "ece_after": ("ECE after (%)", True, False),
-}
 _HELP = {
     "Predictions": "The set that the numbers are about: test where there is one",
     "Rows": "Labelled rows of the set",
@@ -68,7 +57,7 @@ def render(shelf: Shelf) -> None:
     if shelf.runs:
         st.subheader("Runs")
         _run_table(rows)
-        _compare(shelf, {name: summary for name, _, summary, _ in rows if summary is not None})
+        comparison.render(shelf, {name: summary for name, _, summary, _ in rows if summary is not None})
     if shelf.models:
         st.subheader("Deployed files")
         _model_table(shelf.models)
@@ -230,10 +219,11 @@ def _model_table(models: tuple[Model, ...]) -> None:
     if not measured:
         table["Images/s"] = "–"
     number = st.column_config.NumberColumn
+    size = "%.3f" if max(m.size for m in models) < 1e6 else "%.2f"
     st.dataframe(
         table, hide_index=True, width="stretch", key="models-table",
         column_config={
-            "File": st.column_config.TextColumn(pinned=True), "Size (MB)": number(format="%.3f" if max(m.size for m in models) < 1e6 else "%.2f"),
+            "File": st.column_config.TextColumn(pinned=True), "Size (MB)": number(format=size),
             "T": number(format="%.3f", help="Fitted temperature, inside the file"),
             **{
                 name: number(format=form, help=f"{_HELP[of]}. As the file records it: on the calibrator's own rows")
@@ -283,111 +273,3 @@ def _recorded(model: Model, when: str, key: str, times: float) -> float | None:
 def _throughput(model: Model) -> float | None:
     value = model.card.metrics.get("images_per_second")
     return float(value) if isinstance(value, int | float) else None
-
-
-# ---- comparison ----
-
-
-def _compare(shelf: Shelf, summaries: dict[str, Summary]) -> None:
-    if len(summaries) < 2:
-        return
-    st.subheader("Compare")
-    names = list(summaries)
-    chosen = controls.choose_several(
-        "Runs to compare", names, key="compare", default=names[: min(3, len(names))], most=MOST_COMPARED,
-        help="Two to six. Ranks say which run is best, second, ... by each number; the mean rank sums them up.",
-    )  # fmt: skip
-    if len(chosen) < 2:
-        st.markdown("Choose a second run.")
-        return
-    table = ranks({name: summaries[name] for name in chosen})
-    st.dataframe(
-        table, hide_index=True, width="stretch", key="rank-table",
-        column_config={
-            "Run": st.column_config.TextColumn(pinned=True),
-            "Mean rank": st.column_config.NumberColumn(
-                format="%.2f", help="Mean of the ranks; 1 would be best by every number"
-            ),
-            **{
-                name: st.column_config.NumberColumn(format="%.2f" if percent else "%.4f")
-                for name, percent, _ in _RANKED.values()
-            },
-            **{f"Rank: {name}": st.column_config.NumberColumn(format="%.1f") for name, _, _ in _RANKED.values()},
-        },
-    )  # fmt: skip
-    downloads.offer("comparison", table)
-    st.markdown(
-        "Two runs whose 95 % intervals overlap may differ by chance alone. "
-        + ("They were measured on sets of different size. " if len({summaries[n].rows for n in chosen}) > 1 else "")
-    )
-    if len(chosen) == 2:
-        _paired(shelf, chosen)
-    columns = st.columns(min(3, len(chosen)))
-    for i, name in enumerate(chosen):
-        run = shelf.run(name)
-        best = None if run is None else run.best()
-        if best is not None:
-            bins = table_of(measures.diagram(Scored.of(best), measures.DEFAULT_BINS))
-            with columns[i % len(columns)]:
-                show.chart(
-                    f"reliability-{name}", bins, partial(diagrams.reliability, bins, title=short(name, 48), height=240),
-                    alt=f"Reliability diagram of {name}", key=f"compare-{name}",
-                )  # fmt: skip
-
-
-def _paired(shelf: Shelf, chosen: list[str]) -> None:
-    """Two runs on the same rows: the difference is known far better than each number alone."""
-    first, second = (shelf.run(name) for name in chosen)
-    one, two = (None if r is None else r.best() for r in (first, second))
-    if one is None or two is None:
-        return
-    found = measures.differences(Scored.of(one), Scored.of(two))
-    if found is None:
-        st.markdown("They were not measured on the same rows, so there is no paired comparison.")
-        return
-    names = {"accuracy": "Accuracy (%)", "nll": "NLL", "brier": "Brier score", "ece": "ECE (%)"}
-    table = pd.DataFrame([
-        {"Number": names[key]}
-        | {
-            column: None if value is None else value * (1 if key in ("nll", "brier") else 100)
-            for column, value in (
-                ("First run", d.first), ("Second run", d.second), ("Second minus first", d.difference),
-                ("95 % from", d.low), ("to", d.high),
-            )
-        }
-        | {"Clear": "yes" if d.clear else "no: may be chance"}
-        for key, d in found.items()
-    ])  # fmt: skip
-    st.dataframe(
-        table, hide_index=True, width="stretch", key="paired-table",
-        column_config={
-            c: st.column_config.NumberColumn(format="%.4f") for c in table.columns if c not in ("Number", "Clear")
-        },
-    )  # fmt: skip
-    st.markdown(
-        f"On the same rows, before calibration. First: **{plain(chosen[0])}**, second: **{plain(chosen[1])}**. Clear: "
-        "the 95 % interval of the difference does not hold 0."
-    )
-
-
-def ranks(summaries: dict[str, Summary]) -> pd.DataFrame:
-    """Values, their ranks (ties share the mean of their places) and the mean of the ranks, best first.
-
-    A number that not every run has is shown but not ranked.
-    """
-    table = pd.DataFrame({"Run": list(summaries)})
-    rank_columns = {}
-    for key, (name, percent, higher) in _RANKED.items():
-        column = pd.Series([_value(s, key) for s in summaries.values()], dtype=float)
-        if column.notna().all():
-            rank_columns[f"Rank: {name}"] = column.rank(ascending=not higher, method="average")
-        if column.notna().any():
-            table[name] = 100 * column if percent else column
-    both = pd.DataFrame(rank_columns)
-    table.insert(1, "Mean rank", both.mean(axis=1))
-    return pd.concat([table, both], axis=1).sort_values("Mean rank", kind="stable").reset_index(drop=True)
-
-
-def _value(summary: Summary, key: str) -> float | None:
-    value = getattr(summary, key)
-    return value.value if isinstance(value, Measured) else value

@@ -11,14 +11,12 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from calibrant.dashboard import charts, controls, diagrams, downloads, recalibration, show, traffic
+from calibrant.dashboard import charts, controls, diagrams, downloads, show, traffic
 from calibrant.dashboard.artifacts import FeedbackRef, Model, PredictionsRef, Run, Shelf
 from calibrant.dashboard.files import stamp, stamps
-from calibrant.dashboard.plain import plain, short
-from calibrant.dashboard.recalibration import Trial
 from calibrant.dashboard.traffic import Traffic
+from calibrant.dashboard.views import recalibrate
 from calibrant.dashboard.views.diagrams import table_of
-from calibrant.errors import CalibrantError
 from calibrant.feedback import Served
 
 _FRESH_SECONDS = 30
@@ -59,7 +57,7 @@ def render(shelf: Shelf) -> None:
             "The deployed file that made these predictions is not below this folder, so it cannot be recalibrated here."
         )
     else:
-        _recalibrate(model, one)
+        recalibrate.render(model, one)
 
 
 def _last_change(log: FeedbackRef) -> float:
@@ -292,51 +290,3 @@ def _reference_control(shelf: Shelf, served: Served, model: Model | None) -> Pre
         help="Held-out predictions of a run with the same classes, as the deployed file would answer them.",
     )  # fmt: skip
     return found.get(name)
-
-
-# ---- recalibration ----
-
-
-def _recalibrate(model: Model, served: Served) -> None:
-    st.subheader("Recalibrate with these labels")
-    try:
-        trial = recalibration.try_out(model, served)
-    except CalibrantError as error:
-        st.markdown(plain(error.what[:1].upper() + error.what[1:]) + ". " + plain(error.fix or ""))
-        return
-    _trial_table(trial)
-    new = float(trial.calibrator.parameters["temperature"])
-    old = "none" if trial.old_temperature is None else f"{trial.old_temperature:.3f}"
-    st.markdown(f"Temperature of {plain(short(model.name, 60))}: {old}, fitted on all labelled rows: {new:.3f}.")
-    if st.button("Write a new calibrator and a new deployed file", icon=":material/save:", key="recalibrate"):
-        with st.spinner("Writing"):
-            written = recalibration.write(model, trial)
-        st.session_state["written"] = [written.calibrator.name, written.model.name]
-    if st.session_state.get("written"):
-        calibrator, file = st.session_state["written"]
-        st.success(
-            f"Written beside the old file: {plain(calibrator)} and {plain(file)}. The old file is unchanged; a server "
-            "that watches the folder takes the new one when it gets the old one's name.",
-            icon=":material/check_circle:",
-        )
-
-
-def _trial_table(trial: Trial) -> None:
-    names = {"accuracy": "Accuracy (%)", "nll": "NLL", "ece": "ECE (%)"}
-    table = pd.DataFrame([
-        {"Number": title, "As served": _scaled(trial.before, key), "Recalibrated": _scaled(trial.after, key)}
-        for key, title in names.items()
-    ])  # fmt: skip
-    st.dataframe(
-        table, hide_index=True, width="stretch", key="trial-table",
-        column_config={c: st.column_config.NumberColumn(format="%.4f") for c in ("As served", "Recalibrated")},
-    )  # fmt: skip
-    st.markdown(
-        f"A trial: fitted on the older {trial.fitted_rows:,} labelled rows, judged on the newer {trial.judged_rows:,}. "
-        "ECE: expected calibration error; NLL: negative log-likelihood, natural logarithm, lower is better."
-    )
-
-
-def _scaled(evaluation: Any, key: str) -> float:
-    value = float(evaluation.metrics[key].value)
-    return value if key == "nll" else 100 * value
