@@ -119,6 +119,10 @@ class Batcher:
     def idle(self) -> bool:
         return not self._waiting and not self._running_rows
 
+    @property
+    def alive(self) -> bool:
+        return self._worker.is_alive()
+
     def close(self, *, timeout: float | None = None) -> None:
         """Finishes what waits and ends the thread."""
         with self._lock:

@@ -17,6 +17,8 @@ import click
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
 @click.option("--grpc-port", type=click.IntRange(0, 65535), help="Also serve gRPC there; needs grpcio. 0: a free one.")
 @click.option("--provider", "providers", multiple=True, metavar="NAME", help="cpu, cuda, tensorrt, openvino, ...")
+@click.option("--engine", type=click.Choice(["calibrant", "ray"]), default="calibrant", show_default=True,
+              help="What takes connections and scales: our own server, or Ray Serve.")  # fmt: skip
 @click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 256), metavar="N",
               help="Processes that share the port; each has its own copy of the models.")  # fmt: skip
 @click.option(
@@ -56,6 +58,7 @@ def serve(
     sample: float,
     keep_days: float | None,
     grace: float,
+    engine: str,
     workers: int,
     quiet: bool,
     providers: tuple[str, ...],
@@ -89,6 +92,11 @@ def serve(
         limits=Limits(max_body=max_body << 20, max_wait=max_wait),
         watch=MonitorConfig(sample=sample, keep_days=keep_days), **options,
     )  # fmt: skip
+    if engine == "ray":
+        from calibrant.serve import ray
+
+        ray.run(config, workers, announce=lambda url, names: _announce(url, names, None, workers))
+        return
     if workers > 1 and seat is None:
         found = Supervisor(config, workers)
         sys.exit(found.run(announce=lambda f: _announce(f["url"], f["models"], f["grpc_port"], workers)))

@@ -86,7 +86,7 @@ class Model:
         stamp = file_stamp(Path(path))
         session = Session(path, providers=providers, threads=threads)
         session.warm_up()
-        name = name or (session.card.name if session.card and session.card.name != "model" else Path(path).stem)
+        name = name or session.own_name
         if not _NAME.fullmatch(name):
             raise ConfigError(
                 f'"{name}" cannot be a model name', where=path, fix="give --name with letters, digits, . _ - only"

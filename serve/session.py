@@ -80,6 +80,11 @@ class Session:
             else "make the file with calibrant export, or send ready tensors to /v2/models/NAME/infer",
         )  # fmt: skip
 
+    @property
+    def own_name(self) -> str:
+        """What the model is called where nobody says otherwise."""
+        return self.card.name if self.card is not None and self.card.name != "model" else self.path.stem
+
     def sha256(self) -> str:
         with open(self.path, "rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
