@@ -75,3 +75,16 @@ class ServeConfig:
     shadows: tuple[Share, ...] = ()
     limits: Limits = field(default_factory=Limits)
     watch: MonitorConfig = field(default_factory=MonitorConfig)
+
+    def __post_init__(self) -> None:
+        """Refuses what would be accepted and do nothing, or not what it seems to."""
+        if self.tls_key is not None and self.tls_cert is None:
+            raise ConfigError("needs the certificate that it belongs to", where="--tls-key", fix="give --tls-cert too")
+        if self.token == "":
+            raise ConfigError("is empty, which would guard nothing", where="--token")
+        if self.port and self.grpc_port == self.port:
+            raise ConfigError(f"is the port of HTTP, {self.port}", where="--grpc-port", fix="choose another")
+        if self.watch.sample != 1.0 and not (self.monitor or self.feedback_log):
+            raise ConfigError("samples nothing without --monitor or --feedback-log", where="--sample")
+        if self.watch.keep_days is not None and self.feedback_log is None:
+            raise ConfigError("keeps nothing without --feedback-log", where="--keep-days")

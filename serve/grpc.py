@@ -44,6 +44,8 @@ async def start(app: Application, config: ServeConfig, *, shared_port: bool = Fa
         import grpc
     except ImportError:
         raise MissingExtra("calibrant serve --grpc-port", "grpc", "grpcio") from None
+    if not shared_port:
+        _probe(config)
     size = config.limits.max_body
     server = grpc.aio.server(options=[
         ("grpc.max_receive_message_length", size), ("grpc.max_send_message_length", -1),
@@ -65,6 +67,22 @@ async def start(app: Application, config: ServeConfig, *, shared_port: bool = Fa
         ) from None
     await server.start()
     return server, int(port)
+
+
+def _probe(config: ServeConfig) -> None:
+    """gRPC's own library writes lines of its own to stderr about a port that is taken."""
+    import socket
+
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(config.host, config.grpc_port, type=socket.SOCK_STREAM)[
+            0
+        ]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise ConfigError(f"cannot listen for gRPC ({error.strerror})", where=f"{config.host}:{config.grpc_port}",
+                          fix="choose another --grpc-port") from None  # fmt: skip
 
 
 class Service:

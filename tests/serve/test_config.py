@@ -3,14 +3,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from calibrant.errors import ConfigError
-from calibrant.serve.config import ModelSpec, Share
+from calibrant.serve.config import ModelSpec, ServeConfig, Share
 from calibrant.serve.labels import read_labels
 from calibrant.serve.metrics import BOUNDS, Exposition, Histogram
 from calibrant.serve.models import version_key
+from calibrant.serve.monitor import MonitorConfig
 from calibrant.serve.refusal import Refusal
 
 
@@ -38,6 +40,20 @@ def test_a_share_must_be_complete_and_possible(text: str) -> None:
     with pytest.raises(ConfigError, match="NAME@VERSION=SHARE"):
         Share.parse(text, "--canary")
     assert Share.parse("birds@2=0.25", "--canary") == Share("birds", "2", 0.25)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"tls_key": Path("k.pem")}, "--tls-key: needs the certificate"), ({"token": ""}, "--token: is empty"),
+        ({"port": 9000, "grpc_port": 9000}, "--grpc-port: is the port of HTTP"),
+        ({"watch": MonitorConfig(sample=0.5)}, "--sample: samples nothing"),
+        ({"watch": MonitorConfig(keep_days=3), "monitor": True}, "--keep-days: keeps nothing"),
+    ],
+)  # fmt: skip
+def test_options_that_would_do_nothing_are_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        ServeConfig([ModelSpec(Path("m.onnx"))], **options)
 
 
 def test_versions_count_as_numbers() -> None:

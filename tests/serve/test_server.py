@@ -285,6 +285,7 @@ def test_what_cannot_be_served_is_one_line_and_exit_code_2(tmp_path: Path, model
             (["--port", "0", str(model_file), str(model_file)], 'two models "birds" of version 1'),
             (["--port", "0", str(model_file), "--canary", "birds@7=0.1"], 'no model "birds@7"'),
             (["--port", "0", str(model_file), "--shadow", "birds=x"], "NAME@VERSION=SHARE"),
+            (["--port", "0", str(model_file), "--grpc-port", port], "cannot listen for gRPC (Address already in use)"),
         ]
         for arguments, says in cases:
             code, error = _serve("--quiet", *arguments)
