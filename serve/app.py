@@ -16,10 +16,11 @@ from calibrant._version import __version__
 from calibrant.errors import did_you_mean
 from calibrant.serve import openapi, people, protocol
 from calibrant.serve.batcher import Job
-from calibrant.serve.http import Front, Request, Response
+from calibrant.serve.http import Front
 from calibrant.serve.inference import Inference, Respond
 from calibrant.serve.labels import read_labels
 from calibrant.serve.limits import Limits
+from calibrant.serve.message import Request, Response
 from calibrant.serve.metrics import Exposition
 from calibrant.serve.models import Model, Repository
 from calibrant.serve.monitor import Monitor, label_all

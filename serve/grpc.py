@@ -12,30 +12,22 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from calibrant._version import __version__
 from calibrant.errors import CalibrantError, ConfigError, MissingExtra
-from calibrant.serve import protocol, wire
+from calibrant.serve import grpc_messages as messages
+from calibrant.serve import wire
 from calibrant.serve.app import EXTENSIONS, Application
 from calibrant.serve.batcher import Job
 from calibrant.serve.config import ServeConfig
-from calibrant.serve.http import Request, Response
+from calibrant.serve.message import Request, Response
 from calibrant.serve.models import Model
-from calibrant.serve.protocol import Target, Wanted
-from calibrant.serve.refusal import GRPC_CODES, Refusal, bad
-from calibrant.serve.tensors import NUMPY, TensorSpec, datatype_of, to_bytes
+from calibrant.serve.refusal import GRPC_CODES, Refusal
 
 log = logging.getLogger(__name__)
 
 SERVICE, HEALTH = "inference.GRPCInferenceService", "grpc.health.v1.Health"
-_DATA_TYPES = ["INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16",
-               "FP32", "FP64", "STRING"]  # fmt: skip
-# Field of InferTensorContents that carries a datatype; FP16 has none.
-_CONTENTS = {"BOOL": 1, "INT8": 2, "INT16": 2, "INT32": 2, "INT64": 3, "UINT8": 4, "UINT16": 4, "UINT32": 4,
-             "UINT64": 5, "FP32": 6, "FP64": 7, "BYTES": 8}  # fmt: skip
 
 
 async def start(app: Application, config: ServeConfig, *, shared_port: bool = False) -> tuple[Any, int]:
@@ -179,25 +171,17 @@ class Service:
         versions = self.app.repository.versions(model.name)
         out = wire.field(1, model.name) + b"".join(wire.field(2, v) for v in versions)
         out += wire.field(3, "onnxruntime_onnx")
-        out += b"".join(wire.message(4, _tensor(s)) for s in model.session.inputs.values() if not s.optional)
-        return out + b"".join(wire.message(5, _tensor(s)) for s in model.session.outputs.values())
+        out += b"".join(wire.message(4, messages.tensor(s)) for s in model.session.inputs.values() if not s.optional)
+        return out + b"".join(wire.message(5, messages.tensor(s)) for s in model.session.outputs.values())
 
     async def _config(self, data: memoryview, context: Any) -> bytes:
         model = self._model(data)
-        config = model.config()
-        out = wire.field(1, config["name"]) + wire.field(2, config["platform"])
-        out += wire.number(4, config["max_batch_size"])
-        for number, dims, side in ((5, 4, config["input"]), (6, 3, config["output"])):
-            for entry in side:
-                kind = _DATA_TYPES.index(entry["data_type"].removeprefix("TYPE_"))
-                body = wire.field(1, entry["name"]) + wire.number(2, kind) + wire.packed(dims, entry["dims"])
-                out += wire.message(number, body)
-        return wire.message(1, out + wire.field(17, config["backend"]))
+        return messages.config(model.config())
 
     async def _statistics(self, data: memoryview, context: Any) -> bytes:
         asked = _strings(data)
         stats = await self.app.statistics(asked.get(1) or None, asked.get(2) or None)
-        return b"".join(wire.message(1, _stats(entry)) for entry in stats)
+        return b"".join(wire.message(1, messages.statistics(entry)) for entry in stats)
 
     # ---- the repository
 
@@ -242,7 +226,7 @@ class Service:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()
         try:
-            infer = read_request(data, model.target)
+            infer = messages.read_request(data, model.target)
         except Exception:
             model.failed(request.received)
             raise
@@ -250,7 +234,7 @@ class Service:
 
         def answer(job: Job) -> None:
             tensors = model.finish(infer, job.result or {})
-            body = write_answer(model, infer, tensors)
+            body = messages.write_answer(model, infer, tensors)
             if not future.done():
                 future.set_result(body)
 
@@ -305,123 +289,3 @@ def _model_of(data: memoryview) -> tuple[str, str | None]:
         elif n == 2:
             version = wire.text(value)
     return name, version or None
-
-
-def read_request(data: memoryview, target: Target) -> protocol.InferRequest:
-    """ModelInferRequest, through the same checks as an HTTP request."""
-    id_, parameters, raw = "", {}, []
-    inputs: list[memoryview] = []
-    outputs: list[memoryview] = []
-    for n, _, value in wire.fields(data):
-        if n == 3:
-            id_ = wire.text(value)
-        elif n == 4:
-            key, inner = wire.map_entry(value)
-            parameters[key] = wire.parameter(inner)
-        elif n == 5:
-            inputs.append(value)
-        elif n == 6:
-            outputs.append(value)
-        elif n == 7:
-            raw.append(value)
-    if raw and len(raw) != len(inputs):
-        raise bad(f"{len(raw)} raw_input_contents for {len(inputs)} inputs")
-    feeds: dict[str, NDArray[Any]] = {}
-    for index, entry in enumerate(inputs):
-        name, array = _read_input(entry, raw[index] if raw else None, target, feeds)
-        feeds[name] = array
-    wanted: list[Wanted] = []
-    for entry in outputs:
-        wanted.append(_read_output(entry, target, wanted))
-    request = protocol.assemble(
-        feeds, wanted or [Wanted(name, True) for name in target.outputs], parameters, id_ or None, target
-    )
-    if request.knobs is not None and not wanted:
-        request.outputs += protocol.implied(request.knobs, target, True)
-    return request
-
-
-def _read_input(
-    entry: memoryview, raw: memoryview | None, target: Target, seen: dict[str, NDArray[Any]]
-) -> tuple[str, NDArray[Any]]:
-    name, datatype, shape = "", "", []
-    contents: memoryview | None = None
-    for n, kind, value in wire.fields(entry):
-        if n == 1:
-            name = wire.text(value)
-        elif n == 2:
-            datatype = wire.text(value)
-        elif n == 3:
-            shape += wire.integers(kind, value)
-        elif n == 5:
-            contents = value
-    spec, dims = protocol.check_input(name, datatype, shape, target, seen)
-    if raw is not None:
-        if contents is not None and len(contents):
-            raise bad(f'input "{name}" has both contents and raw_input_contents; send one of them')
-        return name, protocol.from_bytes(raw, spec, dims)
-    return name, protocol.from_values(_typed(contents, spec), spec, dims)
-
-
-def _typed(contents: memoryview | None, spec: TensorSpec) -> NDArray[Any]:
-    number = _CONTENTS.get(spec.datatype)
-    if number is None:
-        raise bad(f'input "{spec.name}" is {spec.datatype}, which has no typed field; use raw_input_contents')
-    parts: list[Any] = []
-    for n, kind, value in wire.fields(contents or memoryview(b"")):
-        if n != number:
-            raise bad(f'input "{spec.name}" is {spec.datatype} but its contents are of another type')
-        if number == 8:
-            parts.append(wire.text(value))
-        elif number in (6, 7):
-            parts.append(wire.floats(kind, value, "<f4" if number == 6 else "<f8"))
-        else:
-            parts.append(np.array(wire.integers(kind, value), np.bool_ if number == 1 else None))
-    if number == 8:
-        return np.array(parts, object)
-    return np.concatenate(parts) if parts else np.zeros(0, NUMPY[spec.datatype])
-
-
-def _read_output(entry: memoryview, target: Target, seen: list[Wanted]) -> Wanted:
-    name, own = "", {}
-    for n, _, value in wire.fields(entry):
-        if n == 1:
-            name = wire.text(value)
-        elif n == 2:
-            key, inner = wire.map_entry(value)
-            own[key] = wire.parameter(inner)
-    return protocol.check_output(name, own, True, target, seen)
-
-
-def write_answer(model: Model, request: protocol.InferRequest, tensors: dict[str, NDArray[Any]]) -> bytes:
-    """ModelInferResponse with raw contents, which is what clients look for first."""
-    out = [wire.field(1, model.name), wire.field(2, model.version), wire.field(3, request.id or "")]
-    tail = []
-    for wanted in request.outputs:
-        array = tensors[wanted.name]
-        if wanted.classes:
-            array = protocol.classification(array, wanted.classes, model.class_names)
-        shape = wire.packed(3, array.shape)
-        out.append(wire.message(5, wire.field(1, wanted.name) + wire.field(2, datatype_of(array)) + shape))
-        tail.append(wire.message(6, bytes(to_bytes(array))))
-    return b"".join([*out, *tail])
-
-
-def _tensor(spec: TensorSpec) -> bytes:
-    return wire.field(1, spec.name) + wire.field(2, spec.datatype) + wire.packed(3, spec.shape)
-
-
-def _stats(stats: dict[str, Any]) -> bytes:
-    def duration(number: int, value: dict[str, int]) -> bytes:
-        return wire.message(number, wire.number(1, value["count"]) + wire.number(2, value["ns"]))
-
-    names = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
-    out = wire.field(1, stats["name"]) + wire.field(2, stats["version"]) + wire.number(3, stats["last_inference"])
-    out += wire.number(4, stats["inference_count"]) + wire.number(5, stats["execution_count"])
-    inner = stats["inference_stats"]
-    out += wire.message(6, b"".join(duration(n, inner[name]) for n, name in enumerate(names, 1)))
-    for batch in stats["batch_stats"]:
-        body = wire.number(1, batch["batch_size"])
-        body += b"".join(duration(n, batch[k]) for n, k in enumerate(names[3:6], 2))
-        out += wire.message(7, body)
-    return out

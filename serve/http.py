@@ -9,80 +9,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import httptools
 import numpy as np
-import orjson
 
 from calibrant.serve.limits import Limits
+from calibrant.serve.message import EMPTY, Head, Request, Response
 from calibrant.serve.refusal import Refusal
-
-if TYPE_CHECKING:
-    from calibrant.serve.batcher import Job
 
 log = logging.getLogger(__name__)
 
-JSON = b"application/json"
 _HEAD, _BODY, _CHUNKED, _BUSY, _DISCARD, _CLOSED = range(6)
 _ALIGN = 16
 _REASONS = {s.value: s.phrase.encode() for s in HTTPStatus}
-_EMPTY = memoryview(b"")
-
-
-@dataclass(slots=True)
-class Request:
-    method: bytes
-    target: bytes  # as sent, with the query
-    headers: dict[bytes, bytes]  # names in lower case
-    body: memoryview = _EMPTY
-    peer: str = ""
-    received: float = 0.0  # time.monotonic, when its last byte came
-    job: Job | None = None  # what to cancel when the caller goes away
-    internal: bool = False  # from a fellow worker
-
-
-@dataclass(slots=True)
-class Response:
-    status: int
-    parts: list[bytes | memoryview]
-    content_type: bytes = JSON
-    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
-    close: bool = False
-
-    @classmethod
-    def json(cls, value: Any, status: int = 200) -> Response:
-        return cls(status, [orjson.dumps(value, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY)])
-
-    @classmethod
-    def error(cls, refusal: Refusal) -> Response:
-        response = cls.json({"error": refusal.message}, refusal.status)
-        response.close = refusal.close
-        if refusal.retry_after is not None:
-            response.headers.append((b"retry-after", str(max(1, round(refusal.retry_after))).encode()))
-        return response
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(type(value).__name__)
-
-
-@dataclass(slots=True, frozen=True)
-class Head:
-    """A request's head, parsed and found good. Callers send the same bytes again and again, so these are kept."""
-
-    method: bytes
-    target: bytes
-    headers: dict[bytes, bytes]
-    keep_alive: bool
-    length: int  # of the body
-    json_length: int  # of the JSON before binary tensors, 0 where there are none
 
 
 class App(Protocol):
@@ -150,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         self._head = bytearray(4096)
         self._filled = 0
         self._scanned = 0
-        self._body: memoryview = _EMPTY
+        self._body: memoryview = EMPTY
         self._body_at = 0
         self._chunks: list[bytes] = []
         self._chunked_size = 0
@@ -188,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         self._release()
         # The parser holds its callbacks and they hold us: without this the memory waits for the garbage collector.
         self._parser = self._transport = None
-        self._body, self._head, self._chunks = _EMPTY, bytearray(), []
+        self._body, self._head, self._chunks = EMPTY, bytearray(), []
 
     def eof_received(self) -> bool:
         """The caller is gone, and its request with it. (One that only closed its sending side looks the same; most
@@ -332,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._refuse(refusal)
             return
         self._put_back(rest)
-        self._dispatch(_EMPTY)
+        self._dispatch(EMPTY)
 
     def _receive(self, head: Head, rest: bytes) -> None:
         """Makes room for the body, its binary tensors on an aligned address."""
@@ -422,7 +365,7 @@ class Connection(asyncio.BufferedProtocol):
         self._state = _BUSY
         now = time.monotonic()
         request.body, request.received = body, now
-        self._body, self._parser = _EMPTY, None
+        self._body, self._parser = EMPTY, None
         # The queue's own deadline comes first; this one is for work that hangs.
         self.deadline = now + self.limits.request_seconds + 5.0
         serial = self._serial
@@ -478,7 +421,7 @@ class Connection(asyncio.BufferedProtocol):
     def _linger(self) -> None:
         """Reads on for a moment: closing over unread bytes would reset the connection and lose the answer."""
         self._state = _DISCARD
-        self._body = _EMPTY
+        self._body = EMPTY
         self.deadline = time.monotonic() + 2.0
         if self._transport.can_write_eof():
             self._transport.write_eof()

@@ -15,8 +15,8 @@ from urllib.parse import parse_qsl
 
 from calibrant.serve import people, protocol
 from calibrant.serve.batcher import Job
-from calibrant.serve.http import Request, Response
 from calibrant.serve.limits import Limits, compress, decompress
+from calibrant.serve.message import Request, Response
 from calibrant.serve.models import Model, Repository
 from calibrant.serve.refusal import Refusal
 

@@ -7,8 +7,6 @@ what was written since the last sync, a second ago.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import math
 import threading
@@ -26,6 +24,7 @@ from calibrant import feedback
 from calibrant.model_card import ModelCard
 from calibrant.serve import conformal
 from calibrant.serve.knobs import Redo
+from calibrant.serve.log_index import Index, line_at
 from calibrant.serve.watch import CalibrationAlarm, DriftAlarm, Rolling, expected_accuracy, held_out_gap, rolling
 
 log = logging.getLogger(__name__)
@@ -73,49 +72,6 @@ class Reply:
 
     def count(self, state: str) -> int:
         return sum(s == state for s in self.states.values())
-
-
-class Index:
-    """Where in the log each prediction lies: 16 bytes a row, so that labels find their rows days later."""
-
-    def __init__(self) -> None:
-        self._paths: list[Path] = []
-        self._lines: list[tuple[int, int]] = []  # of each block: path, offset
-        self._fresh: list[tuple[int, NDArray[np.int64]]] = []  # blocks that are not sorted in yet, hashes of their ids
-        self._keys = np.zeros(0, np.int64)
-        self._blocks = np.zeros(0, np.int64)
-
-    def add(self, path: Path, offset: int, ids: Sequence[str]) -> None:
-        if not self._paths or self._paths[-1] != path:
-            self._paths.append(path)
-        self._fresh.append((len(self._lines), _hashes(ids)))
-        self._lines.append((len(self._paths) - 1, offset))
-        if len(self._fresh) >= 512:
-            self._sort_in()
-
-    def find(self, id_: str) -> tuple[Path, int] | None:
-        """The line that may hold the id; the caller looks for the id itself in it."""
-        key = _hashes([id_])[0]
-        at = int(np.searchsorted(self._keys, key))
-        if at < len(self._keys) and self._keys[at] == key:
-            return self._line(int(self._blocks[at]))
-        return next((self._line(block) for block, keys in self._fresh if (keys == key).any()), None)
-
-    def _line(self, block: int) -> tuple[Path, int]:
-        path, offset = self._lines[block]
-        return self._paths[path], offset
-
-    def _sort_in(self) -> None:
-        keys = np.concatenate([self._keys, *(k for _, k in self._fresh)])
-        blocks = np.concatenate([self._blocks, *(np.full(len(k), b, np.int64) for b, k in self._fresh)])
-        order = np.argsort(keys, kind="stable")
-        self._keys, self._blocks, self._fresh = keys[order], blocks[order], []
-
-
-def _hashes(ids: Sequence[str]) -> NDArray[np.int64]:
-    """The same in every process, unlike Python's own hash."""
-    digests = b"".join(hashlib.blake2b(i.encode(), digest_size=8).digest() for i in ids)
-    return np.frombuffer(digests, "<i8")
 
 
 class Monitor:
@@ -243,7 +199,7 @@ class Monitor:
         at = self.index.find(id_)
         if at is None:
             return None
-        record = _line_at(*at)
+        record = line_at(*at)
         if record is None or id_ not in record["ids"]:
             return None
         if record["sha256"] != self.model.sha256:
@@ -449,16 +405,6 @@ def _log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     z -= z.max(axis=1, keepdims=True)
     result: NDArray[np.float64] = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
     return result
-
-
-def _line_at(path: Path, offset: int) -> dict[str, Any] | None:
-    try:
-        with open(path, "rb") as stream:
-            stream.seek(offset)
-            record: dict[str, Any] = json.loads(stream.readline())
-            return record
-    except (OSError, ValueError):  # the segment was dropped by retention
-        return None
 
 
 def _some_quantile(card: ModelCard) -> float | None:

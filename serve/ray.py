@@ -22,7 +22,7 @@ from typing import Any
 from calibrant.errors import ConfigError, MissingExtra, ModelError
 from calibrant.serve.app import Application, Options
 from calibrant.serve.config import ModelSpec, ServeConfig
-from calibrant.serve.http import Request, Response
+from calibrant.serve.message import Request, Response
 from calibrant.serve.models import Model, Repository
 from calibrant.serve.providers import available_cores
 from calibrant.serve.refusal import Refusal

@@ -21,8 +21,9 @@ import pytest
 
 from calibrant.serve.app import Application
 from calibrant.serve.background import running
-from calibrant.serve.http import Connection, Front, Request
+from calibrant.serve.http import Connection, Front
 from calibrant.serve.limits import Limits, decompress
+from calibrant.serve.message import Request
 from calibrant.serve.models import Model, Repository
 from calibrant.serve.refusal import Refusal
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from calibrant import feedback
-from calibrant.serve.monitor import Index, Monitor, MonitorConfig, MonitorThread, label_all, row_ids
+from calibrant.serve.log_index import Index
+from calibrant.serve.monitor import Monitor, MonitorConfig, MonitorThread, label_all, row_ids
 
 CLASSES = ("auk", "bittern", "crane", "dunlin")
 MODEL = feedback.Model("birds", "1", "sha", CLASSES)
