@@ -2,7 +2,8 @@
 
 `label` (or `labels`, `class`) may be missing; it holds class names or numbers. Where Hugging Face's metadata names the
 numbers, the names count, since another model may number its classes otherwise. `key` (or `id`, `__key__`), else the
-path beside the bytes, else the number of the row tells the rows apart.
+path beside the bytes, else the number of the row tells the rows apart. Where there is a column `split`, only the rows
+of the split that is asked for are read.
 """
 
 from __future__ import annotations
@@ -29,27 +30,33 @@ class _Shard:
     path: Path
     image: str
     struct: bool
-    first: int  # number of its first row in all shards
-    row_groups: tuple[int, ...]  # rows
+    first: int  # number of its first picture in all shards
+    row_groups: tuple[int, ...]  # rows of each
+    rows: tuple[int, ...]  # those that are wanted
 
 
 class ParquetShards:
     """Keys and labels are read at once, images as a stream."""
 
-    def __init__(self, files: Sequence[Path], class_names: Sequence[str]) -> None:
+    def __init__(self, files: Sequence[Path], class_names: Sequence[str], split: str = "test") -> None:
         self.pictures: list[Picture] = []
-        self._shards = [self._open(path, class_names) for path in files]
+        self._splits: set[str] = set()
+        self._shards = [self._open(path, class_names, split) for path in files]
         if not self.pictures:
-            raise DataError("holds no rows", where=files[0])
+            found = ", ".join(sorted(self._splits))
+            raise DataError(f'has no rows of the split "{split}"' if found else "holds no rows", where=files[0],
+                            fix=f"choose with --split: {found}" if found else None)  # fmt: skip
 
     def contents(self, start: int, stop: int) -> Iterator[tuple[Picture, Content]]:
         for shard in self._shards:
-            end = shard.first + sum(shard.row_groups)
-            if shard.first < stop and end > start:
-                for row, content in _stream(shard, max(start, shard.first), min(stop, end)):
-                    yield self.pictures[row], content
+            rows = shard.rows[max(0, start - shard.first) : max(0, stop - shard.first)]
+            if rows:
+                number = max(start, shard.first)
+                for content in _stream(shard, rows):
+                    yield self.pictures[number], content
+                    number += 1
 
-    def _open(self, path: Path, class_names: Sequence[str]) -> _Shard:
+    def _open(self, path: Path, class_names: Sequence[str], split: str) -> _Shard:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -61,16 +68,20 @@ class ParquetShards:
                 key = next((n for n in _KEYS if n in schema.names), None)
                 if key is None and struct and schema.field(image).type.get_field_index("path") >= 0:
                     key = f"{image}.path"
-                small = file.read(columns=[c for c in (label, key) if c is not None])
+                column = "split" if "split" in schema.names else None
+                small = file.read(columns=[c for c in (label, key, column) if c is not None])
                 groups = tuple(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))
         except (pa.ArrowException, OSError) as error:
             said = str(error).splitlines()[0][:120]
             raise DataError(f"cannot be read as a Parquet file ({said})", where=path) from None
-        shard = _Shard(path, image, struct, len(self.pictures), groups)
         ids = _ids(small, key, path.name, sum(groups))
         values = small.column(label).to_pylist() if label is not None else [None] * len(ids)
         names = _named_classes(schema, label)
-        for id_, value in zip(ids, values, strict=True):
+        splits = [split] * len(ids) if column is None else [_split(v) for v in small.column(column).to_pylist()]
+        self._splits.update(splits if column is not None else ())
+        rows = tuple(row for row, name in enumerate(splits) if name == _split(split) or column is None)
+        shard = _Shard(path, image, struct, len(self.pictures), groups, rows)
+        for id_, value in ((ids[row], values[row]) for row in rows):
             if names is not None and isinstance(value, int) and 0 <= value < len(names):
                 value = names[value]
                 if value not in class_names:
@@ -120,26 +131,28 @@ def _ids(table: Any, key: str | None, file: str, rows: int) -> list[str]:
     return [f"{file}/{value}" for value in values]
 
 
-def _stream(shard: _Shard, start: int, stop: int) -> Iterator[tuple[int, Content]]:
-    """Number of each row and its bytes; row groups that lie outside are not read."""
+def _split(value: Any) -> str:
+    word = str(value).strip().lower()
+    return {"training": "train", "valid": "val", "validation": "val", "dev": "val", "testing": "test"}.get(word, word)
+
+
+def _stream(shard: _Shard, rows: tuple[int, ...]) -> Iterator[Content]:
+    """The bytes of these rows; row groups without any of them are not read."""
     import pyarrow.parquet as pq
 
-    row, groups = shard.first, []
-    first = None
-    for number, rows in enumerate(shard.row_groups):
-        if row < stop and row + rows > start:
-            groups.append(number)
-            first = row if first is None else first
-        row += rows
+    wanted = set(rows)
     column = f"{shard.image}.bytes" if shard.struct else shard.image
-    row = shard.first if first is None else first
+    start = 0
     with pq.ParquetFile(shard.path) as file:
-        for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=[column]):
-            values = batch.column(0).field("bytes") if shard.struct else batch.column(0)
-            for value in values:
-                if start <= row < stop:
-                    yield row, _Bytes(value)
-                row += 1
+        for group, size in enumerate(shard.row_groups):
+            row, start = start, start + size
+            if wanted.isdisjoint(range(row, start)):
+                continue
+            for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=[column]):
+                for value in batch.column(0).field("bytes") if shard.struct else batch.column(0):
+                    if row in wanted:
+                        yield _Bytes(value)
+                    row += 1
 
 
 @dataclass(frozen=True)

@@ -35,13 +35,11 @@ def open_source(data: Path, class_names: Sequence[str], *, split: str) -> Pictur
     from calibrant.serve.tar_shards import TarShards
 
     if data.is_file():
-        kinds: dict[str, Callable[[list[Path], Sequence[str]], PictureSource]] = {
-            ".tar": TarShards,
-            ".parquet": ParquetShards,
-        }
-        if data.suffix.lower() not in kinds:
-            raise DataError("is a file; give a folder of images, or a .tar or .parquet shard", where=data)
-        return kinds[data.suffix.lower()]([data], class_names)
+        if data.suffix.lower() == ".tar":
+            return TarShards([data], class_names)
+        if data.suffix.lower() == ".parquet":
+            return ParquetShards([data], class_names, split)
+        raise DataError("is a file; give a folder of images, or a .tar or .parquet shard", where=data)
     if not data.is_dir():
         raise DataError("no such folder", where=data)
     folder = split_folder(data, split)
@@ -51,7 +49,7 @@ def open_source(data: Path, class_names: Sequence[str], *, split: str) -> Pictur
     if tars:
         return TarShards(_of_split(tars, split, folder), class_names)
     if tables:
-        return ParquetShards(_of_split(tables, split, folder), class_names)
+        return ParquetShards(_of_split(tables, split, folder), class_names, split)
     return Folder(folder, class_names)
 
 

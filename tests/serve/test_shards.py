@@ -109,6 +109,21 @@ def test_a_chunk_reads_only_the_row_groups_that_it_needs(tmp_path: Path) -> None
         assert got == [(f"a.parquet/{n % 20}", pictures[n % 20]) for n in range(start, stop)]
 
 
+def test_a_column_of_splits_chooses_rows(tmp_path: Path) -> None:
+    splits = ["train", "test", "train", "validation", "test", "train", "test"]
+    pictures = [bytes([n]) * 10 for n in range(7)]
+    pq.write_table(
+        pa.table({"image": pictures, "split": splits, "label": list("0120123")}), tmp_path / "a", row_group_size=2
+    )
+    shards = ParquetShards([tmp_path / "a", tmp_path / "a"], CLASSES, "test")
+    assert [p.id for p in shards.pictures] == ["a/1", "a/4", "a/6"] * 2
+    assert [p.label for p in shards.pictures] == [1, 1, 3] * 2
+    assert [content() for _, content in shards.contents(1, 5)] == [pictures[n] for n in (4, 6, 1, 4)]
+    assert [p.id for p in ParquetShards([tmp_path / "a"], CLASSES, "val").pictures] == ["a/3"]
+    with pytest.raises(DataError, match='no rows of the split "dev2".*test, train, val'):
+        ParquetShards([tmp_path / "a"], CLASSES, "dev2")
+
+
 def test_shards_named_after_a_split_are_chosen_by_it(tmp_path: Path, model_file: Path) -> None:
     for name, n in (("train-0.tar", 1), ("test-0.tar", 2), ("test-1.tar", 3), ("validation-0.tar", 4)):
         _tar(tmp_path / name, _labelled([n]))
