@@ -102,15 +102,16 @@ class AttentionPool(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """With one query, its product with the key matrix is a vector per head, and values can be mapped after pooling:
-        the same function as keys and values of every token at 1/100 of the arithmetic. A bias of the keys moves all
-        tokens of a row alike, which the softmax does not see.
+        the same function as keys and values of every token at 1/100 of the arithmetic. What moves all tokens of a row
+        alike (biases of the norm and of the keys) the softmax does not see, and shares sum to 1, so that scale and
+        bias of the norm are applied to vectors per head as well, and nothing is differentiated token by token.
         """
         n, d, h = len(tokens), tokens.shape[-1], self.heads
-        x = self.norm(tokens)
+        x = F.layer_norm(tokens, (d,), eps=self.norm.eps)
         key, value = self.key_value.weight.reshape(2, h, d // h, d).unbind(0)  # (heads, d/heads, d)
         asked = (self.query.reshape(h, 1, d // h) @ key).squeeze(1) * (d // h) ** -0.5  # (heads, d)
-        share = (x @ asked.T).softmax(1)  # (n, t, heads)
-        seen = share.transpose(1, 2) @ x  # (n, heads, d)
+        share = (x @ (asked * self.norm.weight).T).softmax(1)  # (n, t, heads)
+        seen = share.transpose(1, 2) @ x * self.norm.weight + self.norm.bias  # (n, heads, d)
         values = (seen.transpose(0, 1) @ value.transpose(1, 2)).transpose(0, 1).reshape(n, d)
         pooled: Tensor = self.out(values + self.key_value.bias[d:])
         result: Tensor = pooled + self.mlp(pooled)

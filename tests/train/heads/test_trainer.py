@@ -326,6 +326,7 @@ def test_attention_pooling_is_multi_head_attention_with_one_query() -> None:
     other = nn.MultiheadAttention(12, 3, batch_first=True).double().eval()
     with torch.no_grad():
         pool.norm.weight.uniform_(0.5, 2.0)
+        pool.norm.bias.uniform_(-1.0, 1.0)
         other.in_proj_weight.copy_(torch.cat([torch.eye(12), pool.key_value.weight]))
         other.in_proj_bias.copy_(torch.cat([torch.zeros(12), pool.key_value.bias]))
         other.out_proj.load_state_dict(pool.out.state_dict())
