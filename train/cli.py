@@ -15,6 +15,19 @@ if TYPE_CHECKING:
 _PATH = click.Path(path_type=Path)
 
 
+def _rates(_: click.Context, parameter: click.Parameter, text: str | None) -> float | list[float] | None:
+    """One number, or one per stage."""
+    from calibrant.errors import ConfigError
+
+    if text is None:
+        return None
+    try:
+        rates = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f'"{text}" is not a number, or numbers like 0.7,0.5,0.25', where="--keep-rate") from None
+    return rates[0] if len(rates) == 1 else rates
+
+
 @click.command(short_help="Train a classifier on an image folder.")
 @click.argument("config", required=False, type=_PATH)
 @click.option(
@@ -32,7 +45,9 @@ _PATH = click.Path(path_type=Path)
 @click.option("--image-size", type=int, help="Pixels a side. Default: the model's own.")
 @click.option("--loss", help="ce, vace, fedlas-ls, mbls, ... (default ce).")
 @click.option("--token-reduction", help="Vision transformers: evit, topk, tome, dynamicvit, ats ...")
-@click.option("--keep-rate", type=float, help="With --token-reduction: share of tokens that each stage keeps.")
+@click.option(
+    "--keep-rate", callback=_rates, metavar="RATE", help="Share of tokens that each stage keeps: 0.25, or 0.7,0.5,0.25."
+)
 @click.option("--clca", is_flag=True, help="With --token-reduction: cross-layer aggregation head and cache.")
 @click.option("--epochs", type=int, help="Passes over the training images. Default: 30.")
 @click.option("--batch-size", type=int, help="Images a step, over all processes. Default: 32.")
@@ -62,11 +77,9 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
     calibrant train --resume --out runs/leaves
     torchrun --nproc-per-node 2 -m calibrant train cub.toml
     """
-    from calibrant.config import read_toml
     from calibrant.errors import ConfigError
     from calibrant.train.config import TrainConfig, train_config
     from calibrant.train.engine import fit, resumed_config
-    from calibrant.train.recipe import recipe_table
 
     resume, overwrite, as_json = options.pop("resume"), options.pop("overwrite"), options.pop("as_json")
     flags = {k: v for k, v in options.items() if v is not None and k != "clca"}
@@ -75,19 +88,27 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
             raise ConfigError("needs a token reduction", where="--clca", fix="add --token-reduction evit, or none")
         flags |= {"cla": True, "cache_tokens": 1}
     recipe = flags.pop("recipe", None)
-    if recipe is not None and config is not None:
-        raise ConfigError("give a config file or a recipe, not both", where="--recipe", fix="use --set over a recipe")
     if resume and config is None and recipe is None and not set(flags) - {"out"}:
         resolved = resumed_config(flags.get("out", TrainConfig().out), list(settings))
     else:
-        table = recipe_table(recipe) if recipe is not None else read_toml(config) if config is not None else {}
-        table = _laid_over(table, flags)
+        table = _laid_over(_table_of(config, recipe), flags)
         if not table.get("data", {}).get("path") and not any(s.startswith("data.path=") for s in settings):
             raise ConfigError("no data", fix="pass --data DIR, or set data.path in the config file")
         resolved = train_config(table, settings, where=config or "options")
     with _warnings_in_a_line():
         run = fit(resolved, resume=resume, overwrite=overwrite, on_epoch=_show)
     _report(run, as_json=as_json)
+
+
+def _table_of(config: Path | None, recipe: str | None) -> dict[str, Any]:
+    """The settings of a file or of a recipe, or none."""
+    from calibrant.config import read_toml
+    from calibrant.errors import ConfigError
+    from calibrant.train.recipe import recipe_table
+
+    if recipe is not None and config is not None:
+        raise ConfigError("give a config file or a recipe, not both", where="--recipe", fix="use --set over a recipe")
+    return recipe_table(recipe) if recipe is not None else read_toml(config) if config is not None else {}
 
 
 _KEYS = {
@@ -168,7 +189,8 @@ def _report(run: Path, *, as_json: bool) -> None:
 
 
 @click.command(short_help="Search settings by the validation metric.")
-@click.argument("config", type=_PATH)
+@click.argument("config", required=False, type=_PATH)
+@click.option("--recipe", help="As in calibrant train.")
 @click.option("--over", "over", multiple=True, required=True, metavar="KEY=a,b,c", help="Values, or low:high[:log].")
 @click.option("--trials", type=click.IntRange(1), help="Let Optuna propose so many. Default: the whole grid.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Settings of all trials.")
@@ -177,8 +199,8 @@ def _report(run: Path, *, as_json: bool) -> None:
 @click.option("--seed", default=0, show_default=True, help="Of the proposals.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def search(
-    config: Path, over: tuple[str, ...], trials: int | None, settings: tuple[str, ...], data: Path | None,
-    out: Path | None, seed: int, as_json: bool,
+    config: Path | None, recipe: str | None, over: tuple[str, ...], trials: int | None, settings: tuple[str, ...],
+    data: Path | None, out: Path | None, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Train once per setting and rank by `engine.select` on the validation set; the test set is not looked at.
 
@@ -187,10 +209,10 @@ def search(
     \b
     calibrant search leaves.toml --over loss.lam=0.25,0.5,1 --over loss.rho=0.1,0.3 --out runs/search
     calibrant search leaves.toml --over loss.beta=0.5:8:log --trials 12 --set engine.select=ece
+    calibrant search --recipe vace/cub --data CUB_200_2011 --over loss.a=0.8,1,1.2 --over loss.lam=0.25,0.5
     """
     import json
 
-    from calibrant.config import read_toml
     from calibrant.progress import table
     from calibrant.train.search import Trial, parse_choice
     from calibrant.train.search import search as run_search
@@ -200,10 +222,9 @@ def search(
     def show(trial: Trial) -> None:
         click.echo(f"{' '.join(trial.settings)}  {trial.value:.4f}", err=True)
 
-    ranked = run_search(
-        _laid_over(read_toml(config), flags), [parse_choice(text) for text in over], settings=settings, trials=trials,
-        seed=seed, on_trial=show,
-    )  # fmt: skip
+    table_of_all = _laid_over(_table_of(config, recipe), flags)
+    choices = [parse_choice(text) for text in over]
+    ranked = run_search(table_of_all, choices, settings=settings, trials=trials, seed=seed, on_trial=show)
     if as_json:
         rows = [{"settings": t.settings, "run": str(t.run), "value": t.value, "val": t.val} for t in ranked]
         click.echo(json.dumps({"trials": rows}))

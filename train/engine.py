@@ -98,7 +98,8 @@ def resumed_config(out: Path, overrides: Sequence[str] = ()) -> TrainConfig:
 
 def _refuse_changes(config: TrainConfig, run: Path) -> None:
     """Only what cannot change the result may differ from the run that goes on."""
-    before, now = flat(read_config(run)["config"]), flat(to_table(config))
+    # Through the configuration: a run of an earlier version lacks the settings that have come since.
+    before, now = flat(to_table(train_config(read_config(run)["config"], where=run))), flat(to_table(config))
     for key in sorted({*before, *now}):
         free = key in FREE_ON_RESUME or key in ("out", "data.path")  # the images themselves are compared
         if not free and before.get(key) != now.get(key):
@@ -275,7 +276,8 @@ def _write_results(
     bad = {b.id: b.why for b in trainer.bad}
     if bad:
         write_text(run / BAD_IMAGES_FILE, "".join(f"{name}\t{why}\n" for name, why in sorted(bad.items())))
-        logger.warning("%d images could not be read and were left out; see %s", len(bad), run / BAD_IMAGES_FILE)
+        what = "image" if len(bad) == 1 else "images"
+        logger.warning("%d %s could not be read, left out; see %s", len(bad), what, run / BAD_IMAGES_FILE)
 
 
 def bad_images(run: Path) -> list[str]:

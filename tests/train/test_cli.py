@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from calibrant.errors import ConfigError, ModelError
-from calibrant.train.cli import train
+from calibrant.train.cli import search, train
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ["--model", "test_resnet", "--image-size", "32", "--epochs", "1", "--device", "cpu", "--batch-size", "8"]
@@ -72,6 +72,26 @@ def test_the_same_line_with_resume_goes_on_and_another_is_refused(image_folder: 
     result = CliRunner().invoke(train, [*line, "--resume", "--epochs", "5"])
     with pytest.raises(ConfigError, match="schedule.epochs was 1 and is 5"):
         raise result.exception or AssertionError
+
+
+def test_a_recipe_read_on_other_data_says_what_to_set_and_search_takes_recipes(
+    image_folder: Path, tmp_path: Path
+) -> None:
+    result = CliRunner().invoke(train, ["--data", str(image_folder), "--recipe", "cub", "--out", str(tmp_path / "run")])
+    assert "read as data.layout = cub; if they are others, pass --set data.layout=auto" in str(result.exception)
+    small = {
+        "data.layout": "auto", "data.train_list": "train", "model.name": "test_resnet", "model.pretrained": "false",
+        "model.image_size": "32", "schedule.epochs": "1", "schedule.milestones": "[1]", "engine.device": "cpu",
+        "engine.tensorboard": "false",
+    }  # fmt: skip
+    settings = [word for key, value in small.items() for word in ("--set", f"{key}={value}")]
+    out = ["--out", str(tmp_path / "search"), "--json"]
+    arguments = ["--recipe", "vace/cub", "--data", str(image_folder), "--over", "loss.lam=0.25,0.5", *settings, *out]
+    found = CliRunner().invoke(search, arguments, catch_exceptions=False)
+    trials = json.loads(found.stdout)["trials"]
+    assert sorted(t["settings"] for t in trials) == [["loss.lam=0.25"], ["loss.lam=0.5"]]
+    both = CliRunner().invoke(search, ["x.toml", *arguments])
+    assert "not both" in str(both.exception)
 
 
 def test_help_loads_no_torch() -> None:

@@ -193,6 +193,16 @@ def test_going_on_refuses_other_settings_and_other_images(small: Small, image_fo
         fit(resumed_config(run, []), resume=True)
 
 
+def test_a_run_of_an_earlier_version_goes_on_though_it_lacks_newer_settings(small: Small) -> None:
+    run = fit(small("schedule.epochs=1"))
+    file = run / "config.json"
+    block = json.loads(file.read_text())
+    del block["config"]["augment"]["transplant"]
+    del block["config"]["engine"]["sync_bn"]
+    file.write_text(json.dumps(block))
+    fit(resumed_config(run, []), resume=True)
+
+
 def test_foreign_newer_and_unfinished_runs_are_refused_by_name(small: Small, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="no such run folder"):
         load_run(tmp_path / "none")
@@ -493,3 +503,31 @@ def test_every_gauge_of_vace_survives_saving(small: Small, gauge: str) -> None:
     z = torch.randn(6, 3) * 4
     assert model.gauge == gauge
     torch.testing.assert_close(model.adjust(z), loss.eval().adjust_logits(z), rtol=1e-5, atol=1e-5)
+
+
+def test_a_loss_keeps_its_hardest_rows_from_the_settings(small: Small, tmp_path: Path) -> None:
+    plain = fit(small("schedule.epochs=2"))
+    later, at_once = (
+        fit(replace(small("loss.keep_hardest=0.5", f"loss.keep_after={n}", "schedule.epochs=2"), out=tmp_path / str(n)))
+        for n in (1, 0)
+    )
+    losses = [[json.loads(x)["train"]["loss"] for x in (r / "metrics.jsonl").read_text().splitlines()]
+              for r in (plain, later, at_once)]  # fmt: skip
+    assert losses[1][0] == losses[0][0]  # the first epoch counts all
+    assert losses[1][1] > losses[0][1]
+    assert losses[2][0] > losses[0][0]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # of the compiler's own
+def test_a_compiled_network_trains_to_the_weights_of_a_plain_one(small: Small, tmp_path: Path) -> None:
+    if shutil.which("gcc") is None and shutil.which("clang") is None:
+        pytest.skip("no compiler")
+    settings = ("loss.name=vace", "optimizer.name=momentum", "schedule.epochs=1", "optimizer.lr=0.01")
+    plain, compiled = (
+        load_file(fit(replace(small(*settings, f"engine.compile={word}"), out=tmp_path / word)) / MODEL_FILE)
+        for word in ("false", "true")
+    )
+    assert plain.keys() == compiled.keys()
+    for name, value in plain.items():
+        torch.testing.assert_close(compiled[name], value, rtol=1e-3, atol=1e-4)

@@ -39,6 +39,13 @@ def test_published_settings_are_those_of_the_papers() -> None:
     assert (ufg.model.image_size, ufg.schedule.epochs, ufg.schedule.cooldown_epochs) == (448, 50, 5)
 
 
+def test_mixing_variants_lie_over_a_loss_and_a_tail() -> None:
+    cub = train_config(recipe_table("superpixel-mix/vace/cub"))
+    assert (cub.augment.superpixel_mix, cub.augment.mix_prob, cub.loss.name) == (3, 0.5, "vace")
+    tail = train_config(recipe_table("cifar100/long-tail/transplant"))
+    assert (tail.augment.transplant, tail.data.imbalance) == (0.3, 100.0)
+
+
 def test_unknown_parts_are_named() -> None:
     with pytest.raises(ConfigError, match='names no setting; did you mean "cub"'):
         recipe_table("vace/cubs")

@@ -31,7 +31,7 @@ def test_ten_kills_leave_the_bits_of_a_run_that_was_never_killed(image_folder: P
         "data": {"path": str(image_folder), "cache": "off"},
         "model": {"name": "test_resnet", "image_size": 32, "options": {"drop_rate": 0.1, "drop_path_rate": 0.1}},
         "loss": "fedlas-ls", "optimizer": {"clip_norm": 1.0}, "schedule": {"epochs": 12, "warmup_epochs": 1},
-        "augment": {"flip": "both"},
+        "augment": {"flip": "both", "superpixel_mix": 2, "superpixels": [4, 8], "mix_prob": 0.5, "transplant": 0.5},
         "engine": {"batch_size": 4, "accumulate": 2, "ema_decay": 0.9, "amp": "bf16", "checkpoint_updates": 1,
                    "tensorboard": False, "device": "cpu"},
     }  # fmt: skip

@@ -44,7 +44,13 @@ def read_data(config: DataConfig) -> Splits:
         "tar": lambda: read_tar(path, val_fraction=val, test_fraction=test, seed=seed),
         "parquet": lambda: read_parquet(path, groups=config.groups, val_fraction=val, test_fraction=test, seed=seed),
     }
-    splits = refuse_shared_groups(readers[layout](), path)
+    try:
+        splits = refuse_shared_groups(readers[layout](), path)
+    except DataError as error:
+        if config.layout == "auto" or error.fix:
+            raise
+        fix = f"they are read as data.layout = {layout}; if they are others, pass --set data.layout=auto"
+        raise DataError(error.what, where=error.where, fix=fix) from None
     if config.imbalance is not None:
         splits = replace(splits, train=long_tailed(splits.train, len(splits.class_names), config.imbalance, seed=seed))
     return splits

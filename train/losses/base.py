@@ -7,6 +7,7 @@ ignored row gone, spatial positions already flattened into rows.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypedDict, Unpack
@@ -29,6 +30,8 @@ class BaseOptions(TypedDict, total=False):
     ignore_index: int
     gather: bool
     debug: bool
+    keep_hardest: float
+    keep_after: int
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,16 @@ class Labels:
         if self.dense is not None:
             return take(self.dense, classes).to(dtype)
         return self._two(lambda y: (y == classes).to(dtype))
+
+    def at(self, index: Tensor) -> Labels:
+        """The target of some of the rows."""
+        mixed = None
+        if self.mixed is not None:
+            y1, y2, lam = self.mixed
+            mixed = y1[index], y2[index], lam[index]
+        return Labels(
+            None if self.hard is None else self.hard[index], mixed, None if self.dense is None else self.dense[index]
+        )
 
     def pure(self) -> tuple[Tensor, Tensor]:
         """Indices of rows that belong to one class only and their labels (statistics by class use no others)."""
@@ -144,6 +157,13 @@ class Loss(nn.Module):
         self.ignore_index = options.get("ignore_index", -100)
         self.gather = options.get("gather", True)
         self.debug = options.get("debug", False)
+        self.keep_hardest = options.get("keep_hardest", 1.0)
+        self.keep_after = at_least(options.get("keep_after", 1), 0, "keep_after")
+        if not 0 < self.keep_hardest <= 1:
+            raise ConfigError(f"keep_hardest is {self.keep_hardest}, but must lie in (0, 1]", where=type(self).__name__)
+        if self.keep_hardest < 1 and self.reduction == "none":
+            raise ConfigError("keep_hardest chooses rows to average or sum, but reduction is none")
+        self._epoch: int | None = None
 
     def rows(self, z: Tensor, target: Labels, features: Tensor | None, indices: Tensor | None) -> Tensor:
         """Row losses (N,) whose mean is the loss. z: (N, C), N >= 1."""
@@ -189,10 +209,21 @@ class Loss(nn.Module):
             return self._nothing(z, shape)
         rows = self.rows(z, labels, f, indices)
         if self.reduction != "none":
-            return self.reduce(rows, labels)
+            return self.reduce(*self._hardest(rows, labels))
         if keep is not None:
             rows = rows.new_zeros(keep.shape).index_put((keep,), rows)
         return rows.reshape(shape)
+
+    def _hardest(self, rows: Tensor, labels: Labels) -> tuple[Tensor, Labels]:
+        """The ceil(q N) rows with the largest loss, q = keep_hardest, in training and after `keep_after` epochs.
+
+        A loop that never calls on_epoch_start has no epochs to wait for. Batch statistics have seen all rows by then.
+        """
+        early = self._epoch is not None and self._epoch < self.keep_after
+        if self.keep_hardest == 1 or not self.training or early:
+            return rows, labels
+        kept = rows.detach().topk(math.ceil(self.keep_hardest * len(rows))).indices
+        return rows[kept], labels.at(kept)
 
     def _check(self, logits: Tensor, target: Tensor | MixedTarget, features: Tensor | None) -> Tensor | None:
         """Refuse shapes that cannot be meant; give the features that this loss uses."""
@@ -285,6 +316,7 @@ class Loss(nn.Module):
 
     def on_epoch_start(self, epoch: int, total_epochs: int) -> None:
         """Call before epoch `epoch` (from 0) of `total_epochs`."""
+        self._epoch = epoch
 
     def on_validation(self, probs: Tensor, labels: Tensor) -> None:
         """Call after each epoch with all validation rows, the same on every process. probs: (N, C), labels: (N,)."""

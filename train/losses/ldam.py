@@ -60,6 +60,7 @@ class LDAM(Loss):
             self.on_epoch_start(0, 1)
 
     def on_epoch_start(self, epoch: int, total_epochs: int) -> None:
+        super().on_epoch_start(epoch, total_epochs)
         if self.drw and epoch >= self.drw_start * total_epochs:
             self.weights.copy_(effective_number_weights(self.counts, beta=self.beta))
         else:

@@ -25,6 +25,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in 
     "focal mixed": ("focal", {}),
     "ce soft": ("ce", {}),
     "center ema": ("center", {"rule": "ema"}),
+    "ce hardest": ("ce", {"keep_hardest": 0.5}),
     "focal sum": ("focal", {"reduction": "sum"}),
 }
 
