@@ -96,6 +96,14 @@ def move_bins(page: Any, times: int) -> list[float]:
     return seconds
 
 
+def switch_kind(page: Any, button: str, label: str) -> float:
+    """Seconds from a click on another kind of diagram to its number."""
+    begun = time.monotonic()
+    page.get_by_text(button, exact=True).first.click()
+    page.locator("[data-testid=stMetric]").filter(has_text=label).first.wait_for(timeout=60_000)
+    return time.monotonic() - begun
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
@@ -121,6 +129,9 @@ def main() -> None:
         seconds = move_bins(page, 20)
         found["bins to number, median (s)"] = statistics.median(seconds)
         found["bins to number, worst (s)"] = max(seconds)
+        for button, label in (("equal rows", "Adaptive ECE after"), ("smooth", "Smooth ECE after")):
+            found[f"to the {button} diagram (s)"] = switch_kind(page, button, label)
+            found[f"back from {button} (s)"] = switch_kind(page, "equal width", "ECE after")
         found["server memory (MB)"] = memory(process)
         mark = page.locator(".st-key-diagram-after svg path[aria-roledescription=point]").nth(5)
         begun = time.monotonic()

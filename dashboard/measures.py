@@ -194,6 +194,20 @@ def summary(before: Scored, after: Scored | None, *, bins: int = DEFAULT_BINS, t
     )  # fmt: skip
 
 
+def summary_of(before: Statistics, after: Statistics) -> Summary:
+    """The same of a deployed file, whose classes may be others than the network's: accuracy is of `after`."""
+    present = after.by_true.rows > 0
+    accuracy = after.mean_by_class(after.right_rows)
+    recall = after.right_rows[present] / after.by_true.rows[present]
+    first, second = (
+        measure_gaps(gap_sample(s, DEFAULT_BINS), "sum", value=ece_of(s.bins(DEFAULT_BINS))) for s in (before, after)
+    )
+    return Summary(
+        after.rows, after.effective_rows, Measured(accuracy, *share_interval(accuracy, after.effective_rows)),
+        float(recall.mean()), _nll(before), first, _nll(after), second, None,
+    )  # fmt: skip
+
+
 def _nll(found: Statistics) -> float:
     return float("inf") if found.by_true.zero.any() else found.mean_by_class(found.by_true.nll)
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration import Calibrator, Evaluation, Measured, evaluate
+from calibrant.calibration import Evaluation, Measured, evaluate
 from calibrant.calibration.accumulate import statistics_of
-from calibrant.calibration.adjustment import adjusted_logits
 from calibrant.calibration.intervals import share_interval
 from calibrant.calibration.reliability import ReliabilityDiagram, reliability_diagram
 from calibrant.calibration.softmax import softmax
@@ -26,14 +25,12 @@ from calibrant.dashboard.hashes import sha256
 from calibrant.errors import FormatError
 from calibrant.feedback import Feedback, Served, read_feedback, segments
 from calibrant.model_card import ModelCard
-from calibrant.predictions import PredictionsFile
 from calibrant.serve.watch import CalibrationAlarm, DriftAlarm, Interval, expected_accuracy, held_out_gap
 
 CONFIDENCE_BINS = 20  # of the drift test, as in the server's monitor
 MOST_WINDOWS = 40
 FEWEST_ROWS = 50  # a window
 LARGE_LOG = 64 << 20
-MOST_REFERENCE_ROWS = 200_000
 
 
 @dataclass(frozen=True)
@@ -188,29 +185,6 @@ def _alarm(name: str, alarm: CalibrationAlarm | DriftAlarm, needs: int) -> Alarm
         name, alarm.on, alarm.rows, alarm.fired_at, evidence if math.isfinite(evidence) else None,
         alarm.log_threshold, needs,
     )  # fmt: skip
-
-
-@lru_cache(8)
-def reference_confidence(files: tuple[Stamp, ...], model: Stamp) -> NDArray[np.float64]:
-    """Confidences with which the deployed file would answer the rows of a predictions file, the first of them."""
-    file = PredictionsFile.open(files[0].path if len(files) == 1 else files[0].path.parent)
-    found, rows = [np.zeros(0)], 0
-    for batch in file.batches():
-        if rows < MOST_REFERENCE_ROWS and len(batch):
-            found.append(deployed_confidence(card_of(model), batch.logits))
-            rows += len(batch)
-    return np.concatenate(found)
-
-
-def deployed_confidence(card: ModelCard, logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Confidence that a deployed file would answer with, from the network's logits: the one formula."""
-    shift = card.prior.shift()
-    block = {"kind": "calibrator", "format_version": 1, "classes": len(card.classes), **(card.calibrator or {})}
-    calibrator = Calibrator.from_dict(block) if card.calibrator else None
-    probs = softmax(adjusted_logits(
-        logits, calibrator=calibrator, log_prior_ratio=shift, strength=0.0 if shift is None else 1.0
-    ))  # fmt: skip
-    return np.asarray(probs.max(axis=1))
 
 
 def matching(models: tuple[Model, ...], served: Served) -> Model | None:

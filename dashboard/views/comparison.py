@@ -8,8 +8,10 @@ import pandas as pd
 import streamlit as st
 
 from calibrant.calibration import Measured
-from calibrant.dashboard import controls, diagrams, downloads, measures, show
+from calibrant.calibration.reliability import reliability_diagram
+from calibrant.dashboard import controls, deployed, diagrams, downloads, measures, show
 from calibrant.dashboard.artifacts import Shelf
+from calibrant.dashboard.files import stamp
 from calibrant.dashboard.measures import Summary
 from calibrant.dashboard.plain import plain, short
 from calibrant.dashboard.scored import Scored
@@ -21,6 +23,7 @@ _RANKED = {
     "accuracy": ("Accuracy (%)", True, True),
     "balanced_accuracy": ("Balanced accuracy (%)", True, True),
     "nll": ("NLL", False, False),
+    "nll_after": ("NLL after", False, False),
     "ece": ("ECE (%)", True, False),
     "ece_after": ("ECE after (%)", True, False),
 }
@@ -32,7 +35,8 @@ def render(shelf: Shelf, summaries: dict[str, Summary]) -> None:
     st.subheader("Compare")
     names = list(summaries)
     chosen = controls.choose_several(
-        "Runs to compare", names, key="compare", default=names[: min(3, len(names))], most=MOST_COMPARED,
+        "Runs and deployed files to compare", names, key="compare", default=names[: min(3, len(names))],
+        most=MOST_COMPARED,
         help="Two to six. Ranks say which run is best, second, ... by each number; the mean rank sums them up.",
     )  # fmt: skip
     if len(chosen) < 2:
@@ -62,15 +66,27 @@ def render(shelf: Shelf, summaries: dict[str, Summary]) -> None:
         _paired(shelf, chosen)
     columns = st.columns(min(3, len(chosen)))
     for i, name in enumerate(chosen):
-        run = shelf.run(name)
-        best = None if run is None else run.best()
-        if best is not None:
-            bins = table_of(measures.diagram(Scored.of(best), measures.DEFAULT_BINS))
+        bins = _diagram(shelf, name)
+        if bins is not None:
             with columns[i % len(columns)]:
                 show.chart(
                     f"reliability-{name}", bins, partial(diagrams.reliability, bins, title=short(name, 48), height=240),
                     alt=f"Reliability diagram of {name}", key=f"compare-{name}",
                 )  # fmt: skip
+    if any(shelf.model(name) for name in chosen):
+        st.markdown("Runs are drawn as the network says, deployed files as they answer.")
+
+
+def _diagram(shelf: Shelf, name: str) -> pd.DataFrame | None:
+    run, model = shelf.run(name), shelf.model(name)
+    if run is not None:
+        best = run.best()
+        return None if best is None else table_of(measures.diagram(Scored.of(best), measures.DEFAULT_BINS))
+    held_out = None if model is None else deployed.held_out(shelf, model)
+    if model is None or held_out is None:
+        return None
+    found = deployed.statistics(stamp(model.path), Scored.of(held_out[1]))
+    return table_of(reliability_diagram(found, measures.DEFAULT_BINS))
 
 
 def _paired(shelf: Shelf, chosen: list[str]) -> None:

@@ -257,14 +257,13 @@ def _table(done: Sequence[State]) -> None:
     for state in done:
         id_ = state.job.id
         values = _numbers(results[id_][split])
-        line: dict[str, Any] = {"Head": names[id_]}
+        line: dict[str, Any] = {"Head": names[id_], "Kept as": state.job.about.get("kept") or "–"}
         for name, value in values.items():
             digits = 4 if name == "NLL" else 2
             moved = value - base.get(name, float("nan"))
             line[name] = f"{value:.{digits}f}" if id_ == baseline else f"{moved:+.{digits}f}"
         line["Total prior strength"] = results[id_].get("total_strength")
         line["Seconds"] = round(state.seconds, 1)
-        line["Kept as"] = state.job.about.get("kept") or ""
         lines.append(line)
     table = pd.DataFrame(lines)
     config: dict[str, Any] = {name: st.column_config.TextColumn(help=_HELP.get(name)) for name in base}

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from calibrant.dashboard import downloads, jobs, measures, settings, show
+from calibrant.dashboard import deployed, downloads, jobs, measures, settings, show
 from calibrant.dashboard.artifacts import Model, Run, Shelf
 from calibrant.dashboard.contents import read_log
-from calibrant.dashboard.files import Trouble
+from calibrant.dashboard.files import Trouble, stamp
 from calibrant.dashboard.measures import Summary
 from calibrant.dashboard.plain import plain, short
 from calibrant.dashboard.scored import Scored
@@ -49,6 +49,7 @@ def render(shelf: Shelf) -> None:
         return
     troubles = list(shelf.troubles)
     rows = _rows(shelf, troubles)
+    files = _file_rows(shelf, troubles)
     show.troubles(troubles)
     st.markdown(
         f"{_many(len(shelf.runs), 'run')}, {_many(len(shelf.models), 'deployed file')} and "
@@ -57,10 +58,11 @@ def render(shelf: Shelf) -> None:
     if shelf.runs:
         st.subheader("Runs")
         _run_table(rows)
-        comparison.render(shelf, {name: summary for name, _, summary, _ in rows if summary is not None})
+        measured = {name: summary for name, _, summary, _ in rows if summary is not None}
+        comparison.render(shelf, measured | {m.name: s for m, s, _ in files if s is not None})
     if shelf.models:
         st.subheader("Deployed files")
-        _model_table(shelf.models)
+        _model_table(files)
 
 
 def _many(n: int, what: str) -> str:
@@ -141,6 +143,24 @@ def _rows(shelf: Shelf, troubles: list[Trouble]) -> list[RowOf]:
     return found
 
 
+FileRow = tuple[Model, Summary | None, str | None]
+
+
+def _file_rows(shelf: Shelf, troubles: list[Trouble]) -> list[FileRow]:
+    """Each deployed file, with its numbers on the predictions of its own weights where these are here."""
+    found: list[FileRow] = []
+    for model in shelf.models:
+        held_out, summary = deployed.held_out(shelf, model), None
+        if held_out is not None:
+            try:
+                summary = deployed.summary(stamp(model.path), Scored.of(held_out[1]))
+            except CalibrantError as error:
+                troubles.append(Trouble(f"{model.name}, {held_out[1].name}", error.what, error.fix or ""))
+        where = None if summary is None or held_out is None else f"{held_out[0].name}/{held_out[1].name}"
+        found.append((model, summary, where))
+    return found
+
+
 def _size(run: Run) -> float | None:
     """Of the weights."""
     try:
@@ -181,37 +201,44 @@ def _run_table(rows: list[RowOf]) -> None:
         "Epochs",
     ]
     table = table[[c for c in order if c in table and (c in ("Run", "Predictions") or table[c].notna().any())]]
-    number = st.column_config.NumberColumn
-    config: dict[str, Any] = {"Run": st.column_config.TextColumn(pinned=True)}
-    for column in table.columns:
-        if column in ("Rows", "Epochs"):
-            config[column] = number(format="localized", help=_HELP.get(column))
-        elif column in ("NLL before", "NLL after"):
-            config[column] = number(format="%.4f", help=_HELP[column])
-        elif column == "Size (MB)":
-            config[column] = number(format="%.2f", help="The weights on disk")
-        elif column == "T":
-            config[column] = number(format="%.3f", help=_HELP[column])
-        elif column in _HELP and column != "Predictions":
-            config[column] = number(format="%.2f", help=_HELP[column])
-        elif column == "Predictions":
-            config[column] = st.column_config.TextColumn(help=_HELP[column])
+    config = {"Run": st.column_config.TextColumn(pinned=True), **_number_columns(table, {})}
     st.dataframe(table, hide_index=True, width="stretch", key="runs-table", column_config=config)
     downloads.offer("runs", table)
 
 
-def _model_table(models: tuple[Model, ...]) -> None:
+def _number_columns(table: pd.DataFrame, other_words: dict[str, str]) -> dict[str, Any]:
+    """How each measured number is written, and what it means."""
+    number = st.column_config.NumberColumn
+    meant = _HELP | other_words
+    config: dict[str, Any] = {}
+    for column in table.columns:
+        if column in ("Rows", "Epochs"):
+            config[column] = number(format="localized", help=meant.get(column))
+        elif column in ("NLL before", "NLL after"):
+            config[column] = number(format="%.4f", help=meant[column])
+        elif column == "Size (MB)":
+            config[column] = number(format="%.2f", help="The weights on disk")
+        elif column == "T":
+            config[column] = number(format="%.3f", help=meant[column])
+        elif column == "Predictions":
+            config[column] = st.column_config.TextColumn(help=meant[column])
+        elif column in meant:
+            config[column] = number(format="%.2f", help=meant[column])
+    return config
+
+
+def _model_table(files: list[FileRow]) -> None:
+    models = [m for m, _, _ in files]
     table = pd.DataFrame([
         {
             "File": m.name, "Size (MB)": m.size / 1e6, "Classes": len(m.card.classes),
             "Calibrator": (m.card.calibrator or {}).get("method", "none"), "T": _temperature(m),
-            "Accuracy (%)": _recorded(m, "after", "accuracy", 100), "NLL": _recorded(m, "after", "nll", 1),
-            "ECE before (%)": _recorded(m, "before", "ece", 100), "ECE after (%)": _recorded(m, "after", "ece", 100),
+            "Predictions": where, **{k: v for k, v in ({} if s is None else _cells(s)).items() if k != "T"},
             "Prior adjustment": m.card.prior.total, "Knobs": m.card.knobs,
             "Precision": m.card.precision.get("dtype"), "Abstains below": m.card.abstain_below,
             "Images/s": _throughput(m), "Written": (m.card.created or "")[:16].replace("T", " "),
         }
-        for m in models
+        for m, s, where in files
     ])  # fmt: skip
     always = ("File", "Size (MB)", "Classes", "Calibrator", "Prior adjustment", "Knobs", "Images/s")
     table = table[[c for c in table if c in always or table[c].notna().any()]]
@@ -225,13 +252,10 @@ def _model_table(models: tuple[Model, ...]) -> None:
         column_config={
             "File": st.column_config.TextColumn(pinned=True), "Size (MB)": number(format=size),
             "T": number(format="%.3f", help="Fitted temperature, inside the file"),
-            **{
-                name: number(format=form, help=f"{_HELP[of]}. As the file records it: on the calibrator's own rows")
-                for name, form, of in (
-                    ("Accuracy (%)", "%.2f", "Accuracy (%)"), ("NLL", "%.4f", "NLL before"),
-                    ("ECE before (%)", "%.2f", "ECE before (%)"), ("ECE after (%)", "%.2f", "ECE before (%)"),
-                )
-            },
+            **_number_columns(table, {
+                "Predictions": "Of the run that the file came from; the numbers are what the file would have answered",
+                "ECE after (%)": "As deployed: calibrator and prior adjustment included", "NLL after": "As deployed",
+            }),
             "Abstains below": number(format="%.2f", help="Confidence under which the file answers 'not sure'"),
             "Prior adjustment": number(
                 format="%.2f", help="Total strength with which the class prior is corrected, training's share included"
@@ -260,14 +284,6 @@ def _temperature(model: Model) -> float | None:
     parameters = (model.card.calibrator or {}).get("parameters", {})
     value = parameters.get("temperature") if isinstance(parameters, dict) else None
     return float(value) if isinstance(value, int | float) else None
-
-
-def _recorded(model: Model, when: str, key: str, times: float) -> float | None:
-    """A metric that the file's calibrator was measured with."""
-    block = model.card.metrics.get(when)
-    entry = block.get(key) if isinstance(block, dict) else None
-    value = entry.get("value") if isinstance(entry, dict) else entry
-    return times * value if isinstance(value, int | float) else None
 
 
 def _throughput(model: Model) -> float | None:

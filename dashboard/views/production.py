@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from calibrant.dashboard import charts, controls, diagrams, downloads, show, traffic
+from calibrant.dashboard import charts, controls, deployed, diagrams, downloads, show, traffic
 from calibrant.dashboard.artifacts import FeedbackRef, Model, PredictionsRef, Run, Shelf
 from calibrant.dashboard.files import stamp, stamps
 from calibrant.dashboard.traffic import Traffic
@@ -194,7 +194,7 @@ def _latency(found: Traffic) -> None:
 def _confidence(found: Traffic, model: Model | None, reference: PredictionsRef | None) -> None:
     parts = [_shares(found.confidence, "served")]
     if model is not None and reference is not None:
-        held_out = traffic.reference_confidence(stamps(reference.path), stamp(model.path))
+        held_out = deployed.reference_confidence(stamps(reference.path), stamp(model.path))
         parts.append(_shares(held_out, "held-out data"))
     table = pd.concat(parts, ignore_index=True)
     show.chart(

@@ -13,8 +13,10 @@ import streamlit as st
 from calibrant.dashboard import charts, controls, show
 from calibrant.dashboard.artifacts import Run, Shelf
 from calibrant.dashboard.contents import read_log
+from calibrant.dashboard.files import Stamp, stamp
 from calibrant.dashboard.plain import plain
 from calibrant.dashboard.views import tokens
+from calibrant.errors import CalibrantError
 
 MOST_RUNS = 6
 _FRESH_SECONDS = 120
@@ -50,10 +52,26 @@ def render(shelf: Shelf) -> None:
         help="Up to six runs are drawn together.",
     )  # fmt: skip
     picked = [run for run in runs if run.name in chosen]
-    growing = any(_is_fresh(run) for run in picked)
-    # Only this part runs again while a training is going on; the controls stay as they are.
-    st.fragment(_curves, run_every=4 if growing else None)(picked)
+    _curves(picked)
     tokens.render(shelf.root, picked)
+    if any(_is_fresh(run) for run in picked):
+        st.fragment(_follow, run_every=4)(picked, _logs(picked))
+
+
+def _logs(runs: Sequence[Run]) -> list[Stamp | None]:
+    found: list[Stamp | None] = []
+    for run in runs:
+        try:
+            found.append(None if run.metrics is None else stamp(run.metrics))
+        except CalibrantError:
+            found.append(None)
+    return found
+
+
+def _follow(runs: Sequence[Run], drawn: list[Stamp | None]) -> None:
+    """Draws the page anew when an epoch has been added; until then nothing is sent."""
+    if _logs(runs) != drawn:
+        st.rerun()
 
 
 def _is_fresh(run: Run) -> bool:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import os
-import re
 import shutil
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 
 from calibrant.calibration import Calibrator, fit
 from calibrant.feedback import FeedbackWriter, Model
@@ -27,10 +24,13 @@ from calibrant.onnx_file import OnnxFile
 from calibrant.predictions import Predictions, Source
 from calibrant.preprocessing import Preprocessing
 
+from .browser import Server, Tab, new_tab, start_server
+
 ROOT = Path(__file__).resolve().parents[2]
 CLASSES = 10
 # Names that would be pictures, formulas, bold text or tags if anything took them for markup.
 HOSTILE = "a`![x](http://evil.example/p.png)<b>b</b>$x$**c**"
+HOSTILE_FILE = HOSTILE.replace("/", "_")
 
 
 def logits_and_labels(rows: int, *, seed: int, sharpness: float = 2.0) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -54,7 +54,11 @@ def write_run(
 ) -> Path:  # fmt: skip
     """A run folder as `calibrant train` and `calibrant calibrate` leave it."""
     taus = tuple(np.linspace(0.8, 1.4, CLASSES).tolist()) if loss == "vace" else None
-    about = source(names, class_temperatures=taus, model={"name": "resnet18", "run": folder.name})
+    about = source(
+        names,
+        class_temperatures=taus,
+        model={"name": "resnet18", "run": folder.name, "sha256": f"weights of {folder.name}"},
+    )
     for k, split in enumerate(("val", "test")):
         logits, labels = logits_and_labels(rows, seed=2 * seed + k, sharpness=sharpness)
         own = (
@@ -106,8 +110,6 @@ def write_log(folder: Path, *, epochs: int, seed: int = 0, loss: str = "vace") -
 
 def write_tokens(run: Path, names: tuple[str, ...], *, pictures: int = 4, id_stem: str = "p") -> Path:
     """Token pictures as training a reduced transformer leaves them: 14 x 14 patches, three stages."""
-    from PIL import Image
-
     folder = run / "tokens"
     folder.mkdir(parents=True)
     listed = []
@@ -123,156 +125,6 @@ def write_tokens(run: Path, names: tuple[str, ...], *, pictures: int = 4, id_ste
         "pictures": listed,
     }))  # fmt: skip
     return folder / "tokens.json"
-
-
-# ---- server and browser ----
-
-
-@dataclass
-class Server:
-    """`calibrant dashboard` in a process of its own."""
-
-    process: subprocess.Popen[str]
-    url: str
-    lines: list[str] = field(default_factory=list)
-    reader: threading.Thread | None = None
-
-    def stop(self) -> int:
-        if self.process.poll() is None:
-            self.process.terminate()
-        code = self.process.wait(15)
-        if self.reader is not None:
-            self.reader.join(5)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        return code
-
-    @property
-    def log(self) -> str:
-        return "".join(self.lines)
-
-
-def start_server(runs: Path, *arguments: str, cwd: Path | None = None) -> Server:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "calibrant", "dashboard", str(runs), "--port", "0", "--no-browser", *arguments],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
-        cwd=cwd or runs,
-    )  # fmt: skip
-    server = Server(process, "")
-    ready = threading.Event()
-
-    def read() -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            server.lines.append(line)
-            found = re.search(r"http://\S+:\d+", line)
-            if found and not server.url:
-                server.url = found[0]
-                ready.set()
-        ready.set()
-
-    server.reader = threading.Thread(target=read, daemon=True)
-    server.reader.start()
-    if not ready.wait(60) or not server.url:
-        server.stop()
-        raise RuntimeError(f"the dashboard did not start:\n{server.log}")
-    return server
-
-
-@pytest.fixture(scope="module")  # not longer: its event loop would be in the way of other tests' asyncio.run
-def chromium() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
-    pytest.importorskip("streamlit", reason="streamlit is not installed: pip install '.[dashboard]'")
-    found = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
-    if found is None:
-        pytest.skip("no Chromium on this machine: install the distribution's package `chromium`")
-    flags = [
-        "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
-        "--disable-component-update", "--disable-sync", "--no-first-run",
-    ]  # fmt: skip
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found, args=flags)
-        yield browser
-        browser.close()
-
-
-@dataclass
-class Tab:
-    """A page that remembers what went wrong on it."""
-
-    page: Any
-    server: Server
-    errors: list[str] = field(default_factory=list)
-    foreign: list[str] = field(default_factory=list)
-
-    def open(self, path: str, *, wait_for: str | None = None) -> None:
-        self.page.goto(f"{self.server.url}/{path.lstrip('/')}", wait_until="domcontentloaded")
-        self.page.locator("h1").first.wait_for(timeout=20_000)
-        if wait_for:
-            self.page.get_by_text(wait_for).first.wait_for(timeout=20_000)
-        self.idle()
-
-    def idle(self) -> None:
-        self.page.wait_for_function(
-            """() => {
-                const app = document.querySelector('[data-testid=stApp]');
-                return app && app.dataset.testScriptState === 'notRunning'
-                    && app.dataset.testConnectionState === 'CONNECTED'
-                    && !document.querySelector('[data-testid=stSkeleton]')
-                    && !document.querySelector('[data-stale=true]')
-                    && [...document.images].every(i => i.complete && i.naturalWidth > 0);
-            }""",
-            timeout=20_000,
-        )
-
-    def marks(self) -> Any:
-        return self.page.locator("[data-testid=stVegaLiteChart] svg path[aria-roledescription=point]")
-
-    def drawn(self) -> None:
-        """Every chart that the page has room for shows its marks."""
-        self.page.locator("[data-testid=stVegaLiteChart] svg path[aria-roledescription]").first.wait_for(timeout=20_000)
-        self.idle()
-
-    def metric(self, label: str) -> str:
-        box = self.page.locator("[data-testid=stMetric]").filter(has_text=label).first
-        return str(box.locator("[data-testid=stMetricValue]").inner_text())
-
-    def wait_until(self, condition: str, argument: Any = None) -> None:
-        self.page.wait_for_function(condition, arg=argument, timeout=20_000)
-        self.idle()
-
-    def check(self) -> None:
-        """Nothing raised, nothing left this machine."""
-        assert self.page.locator("[data-testid=stException]").count() == 0
-        assert self.errors == []
-        assert self.foreign == []
-        assert "Traceback" not in self.server.log
-
-
-def new_tab(browser: Any, server: Server, *, width: int = 1400, height: int = 1000, dark: bool = False) -> Tab:
-    context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", reduced_motion="reduce",
-        accept_downloads=True,
-    )  # fmt: skip
-    page = context.new_page()
-    tab = Tab(page, server)
-    # A deep link makes Streamlit look for its health address below the page's own, twice, before it finds the server.
-    usual = re.compile(r"/\w+/_stcore/(health|host-config)")
-
-    def console(message: Any) -> None:
-        place = message.location.get("url", "") if message.location else ""
-        if message.type == "error" and not usual.search(place):
-            tab.errors.append(f"{message.text} ({place})")
-
-    def request(asked: Any) -> None:
-        if not asked.url.startswith((server.url, "data:", "blob:")):
-            tab.foreign.append(asked.url)
-
-    page.on("console", console)
-    page.on("pageerror", lambda error: tab.errors.append(str(error)))
-    page.on("request", request)
-    return tab
 
 
 def write_model(path: Path, names: tuple[str, ...] | None = None, **changes: Any) -> Path:
@@ -358,3 +210,62 @@ def write_features(path: Path) -> Path:
     spec.loader.exec_module(toy)
     toy.write_cache(path)
     return path
+
+
+@pytest.fixture(scope="module")  # not longer: its event loop would be in the way of other tests' asyncio.run
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
+    pytest.importorskip("streamlit", reason="streamlit is not installed: pip install '.[dashboard]'")
+    found = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("no Chromium on this machine: install the distribution's package `chromium`")
+    flags = [
+        "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
+        "--disable-component-update", "--disable-sync", "--no-first-run",
+    ]  # fmt: skip
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=found, args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three runs, one with pictures and one whose every name is hostile, and files that cannot be used."""
+    root = tmp_path_factory.mktemp("dash") / "runs"
+    images = root / "leaves" / "images" / "test"
+    ids = []
+    for k in range(40):
+        path = images / f"{k % CLASSES}" / f"{k:03d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 30), (6 * k % 255, 120, 255 - 6 * k)).save(path)
+        ids.append(path.relative_to(images).as_posix())
+    write_run(root / "leaves", rows=2000, seed=1, ids=[ids[i % 40] for i in range(2000)])
+    model = write_model(root / "leaves" / "model.onnx", source={"checkpoint_sha256": "weights of leaves"})
+    write_feedback(root / "leaves" / "feedback", model, rows=1200, every=2, sharpness=3.0)
+    write_run(root / "fedlas", rows=1500, seed=2, sharpness=1.4, loss="fedlas-ls")
+    names = tuple(f"{HOSTILE} {k}" for k in range(CLASSES))
+    hostile = write_run(root / HOSTILE_FILE, rows=500, seed=3, names=names, ids=[ids[i % 40] for i in range(500)])
+    shutil.copytree(root / "leaves" / "images", hostile / "images")
+    write_tokens(root / "leaves", tuple(f"leaf-{k:02d}" for k in range(CLASSES)))
+    write_tokens(hostile, names, id_stem=HOSTILE_FILE)
+    if importlib.util.find_spec("torch") is not None:
+        write_features(root / "features")
+    pq.write_table(pa.table({"x": [1]}), root / "foreign.parquet")
+    pq.write_table(pa.table({"x": [1]}), root / f"{HOSTILE_FILE}.parquet")
+    return root
+
+
+@pytest.fixture(scope="module")
+def server(runs: Path, chromium: Any) -> Iterator[Server]:
+    started = start_server(runs)
+    yield started
+    assert started.stop() == 0
+    assert "Traceback" not in started.log
+
+
+@pytest.fixture
+def tab(chromium: Any, server: Server) -> Iterator[Tab]:
+    opened = new_tab(chromium, server)
+    yield opened
+    opened.page.context.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrant.dashboard import recalibration, traffic
+from calibrant.dashboard import deployed, recalibration, traffic
 from calibrant.dashboard.shelf import scan
 from calibrant.dashboard.views.production import volume
 from calibrant.errors import CalibrantError, DataError, FormatError, ModelError
@@ -31,7 +31,7 @@ def test_deployed_confidence_is_the_one_formula_by_hand(tmp_path: Path) -> None:
     pi = np.asarray(card.prior.train)
     scores = np.exp(z / 2.0) / pi  # T = 2, full adjustment from pi to uniform
     expected = (scores / scores.sum(axis=1, keepdims=True)).max(axis=1)
-    assert traffic.deployed_confidence(card, z) == pytest.approx(expected, rel=1e-6)
+    assert deployed.confidence(card, z) == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_summary_counts_rows_labels_and_accuracy(tmp_path: Path) -> None:

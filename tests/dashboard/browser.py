@@ -1,0 +1,258 @@
+"""A real server in front of a real headless Chromium, and what the tests ask of a page. Waits on conditions only."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from calibrant.calibration.cli import evaluate
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 90_000  # milliseconds: a machine with other work is slow, not wrong
+
+
+@dataclass
+class Server:
+    """`calibrant dashboard` in a process of its own."""
+
+    process: subprocess.Popen[str]
+    url: str
+    lines: list[str] = field(default_factory=list)
+    reader: threading.Thread | None = None
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.terminate()
+        code = self.process.wait(15)
+        if self.reader is not None:
+            self.reader.join(5)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
+
+    @property
+    def log(self) -> str:
+        return "".join(self.lines)
+
+
+def start_server(runs: Path, *arguments: str, cwd: Path | None = None) -> Server:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "calibrant", "dashboard", str(runs), "--port", "0", "--no-browser", *arguments],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
+        cwd=cwd or runs,
+    )  # fmt: skip
+    server = Server(process, "")
+    ready = threading.Event()
+
+    def read() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            server.lines.append(line)
+            found = re.search(r"http://\S+:\d+", line)
+            if found and not server.url:
+                server.url = found[0]
+                ready.set()
+        ready.set()
+
+    server.reader = threading.Thread(target=read, daemon=True)
+    server.reader.start()
+    if not ready.wait(60) or not server.url:
+        server.stop()
+        raise RuntimeError(f"the dashboard did not start:\n{server.log}")
+    return server
+
+
+@dataclass
+class Tab:
+    """A page that remembers what went wrong on it."""
+
+    page: Any
+    server: Server
+    errors: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+
+    def open(self, path: str, *, wait_for: str | None = None) -> None:
+        self.page.goto(f"{self.server.url}/{path.lstrip('/')}", wait_until="domcontentloaded")
+        self.page.locator("h1").first.wait_for(timeout=PATIENCE)
+        if wait_for:
+            self.page.get_by_text(wait_for).first.wait_for(timeout=PATIENCE)
+        self.idle()
+
+    def idle(self) -> None:
+        self.page.wait_for_function(
+            """() => {
+                const app = document.querySelector('[data-testid=stApp]');
+                return app && app.dataset.testScriptState === 'notRunning'
+                    && app.dataset.testConnectionState === 'CONNECTED'
+                    && !document.querySelector('[data-testid=stSkeleton]')
+                    && !document.querySelector('[data-stale=true]')
+                    && [...document.images].every(i => i.complete && i.naturalWidth > 0);
+            }""",
+            timeout=PATIENCE,
+        )
+
+    def marks(self) -> Any:
+        return self.page.locator("[data-testid=stVegaLiteChart] svg path[aria-roledescription=point]")
+
+    def drawn(self) -> None:
+        """Every chart that the page has room for shows its marks."""
+        self.page.locator("[data-testid=stVegaLiteChart] svg path[aria-roledescription]").first.wait_for()
+        self.idle()
+
+    def metric(self, label: str) -> str:
+        box = self.page.locator("[data-testid=stMetric]").filter(has_text=label).first
+        return str(box.locator("[data-testid=stMetricValue]").inner_text())
+
+    def wait_for_metric(self, label: str, value: str) -> None:
+        """Until the number under this label is the value; on failure says what it was."""
+        try:
+            self.page.wait_for_function(
+                """([label, value]) => [...document.querySelectorAll('[data-testid=stMetric]')].some(
+                    m => m.innerText.includes(label)
+                        && m.querySelector('[data-testid=stMetricValue]').innerText.trim() === value)""",
+                arg=[label, value],
+            )
+        except Exception as error:
+            raise AssertionError(f"{label} is {self.metric(label)}, not {value}") from error
+        self.idle()
+
+    def wait_for_address(self, *parts: str) -> None:
+        """Until the page's address holds the parts, as they read without percent signs."""
+        for part in parts:
+            self.page.wait_for_function(
+                "part => decodeURIComponent(location.search.replaceAll('+', ' ')).includes(part)", arg=part
+            )
+        self.idle()
+
+    def choose(self, label: str, option: str, *, address: str) -> None:
+        """In a select box, by the keyboard; then the address says so."""
+        box = self.page.get_by_role("combobox", name=re.compile(label)).first
+        box.click()
+        box.fill(option)
+        self.page.get_by_role("option", name=option, exact=True).first.click()
+        self.wait_for_address(address)
+
+    def move(self, label: str, key: str, *, address: str, times: int = 1) -> None:
+        """A slider, by the keyboard; then the address says where it is."""
+        slider = self.page.get_by_role("slider", name=re.compile(label)).first
+        slider.focus()
+        for _ in range(times):
+            slider.press(key)
+        self.wait_for_address(address)
+
+    def chart(self, alt: str) -> Any:
+        """The chart whose words for those who do not see it begin like this."""
+        return self.page.locator(f'[data-testid=stVegaLiteChart][aria-label^="{alt}"]')
+
+    def cells(self, key: str) -> list[str]:
+        """What the hidden table of a data frame holds, row by row, of the part in view, a moment after the canvas."""
+        self.page.locator(f".st-key-{key}").scroll_into_view_if_needed()
+        place = f".st-key-{key} [role=gridcell]"
+        self.page.locator(place).first.wait_for(state="attached")
+        return [str(t) for t in self.page.locator(place).all_text_contents()]
+
+    def wait_until(self, condition: str, argument: Any = None) -> None:
+        self.page.wait_for_function(condition, arg=argument, timeout=PATIENCE)
+        self.idle()
+
+    def check(self) -> None:
+        """Nothing raised, nothing left this machine."""
+        assert self.page.locator("[data-testid=stException]").count() == 0
+        assert self.errors == []
+        assert self.foreign == []
+        assert "Traceback" not in self.server.log
+
+
+def new_tab(browser: Any, server: Server, *, width: int = 1400, height: int = 1000, dark: bool = False) -> Tab:
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", reduced_motion="reduce",
+        accept_downloads=True,
+    )  # fmt: skip
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.set_default_navigation_timeout(PATIENCE)
+    tab = Tab(page, server)
+    # A deep link makes Streamlit look for its health address below the page's own, twice, before it finds the server.
+    usual = re.compile(r"/\w+/_stcore/(health|host-config)")
+
+    def console(message: Any) -> None:
+        place = message.location.get("url", "") if message.location else ""
+        if message.type == "error" and not usual.search(place):
+            tab.errors.append(f"{message.text} ({place})")
+
+    def request(asked: Any) -> None:
+        if not asked.url.startswith((server.url, "data:", "blob:")):
+            tab.foreign.append(asked.url)
+
+    page.on("console", console)
+    page.on("pageerror", lambda error: tab.errors.append(str(error)))
+    page.on("request", request)
+    return tab
+
+
+def screenshot(tab: Tab, page: str, width: int, dark: bool, fallback: Path) -> Path:
+    """Saved below CALIBRANT_SCREENSHOTS, to be looked at, or in the test's own folder."""
+    folder = Path(os.environ.get("CALIBRANT_SCREENSHOTS", fallback))
+    folder.mkdir(parents=True, exist_ok=True)
+    name = page.split("?")[0].strip("/") or "overview"
+    height = tab.page.evaluate("() => document.querySelector('[data-testid=stMain]').scrollHeight")
+    tab.page.set_viewport_size({"width": width, "height": min(int(height) + 40, 6000)})
+    tab.idle()
+    path = folder / f"{name}-{width}-{'dark' if dark else 'light'}.png"
+    tab.page.screenshot(path=str(path))
+    return path
+
+
+def cut_texts(tab: Tab) -> list[str]:
+    """Texts of charts outside of their chart or over each other, and anything wider than the page."""
+    found: list[str] = tab.page.evaluate(
+        """() => {
+            const wrong = [];
+            if (document.documentElement.scrollWidth > document.documentElement.clientWidth) wrong.push('page scrolls');
+            for (const chart of document.querySelectorAll('[data-testid=stVegaLiteChart]')) {
+                const box = chart.getBoundingClientRect();
+                const out = b => b.left < box.left - 3 || b.right > box.right + 3;
+                const texts = [...chart.querySelectorAll('svg text')].filter(
+                    t => t.textContent && t.getBBox().width > 0 && getComputedStyle(t).opacity > 0);
+                const boxes = texts.map(t => [t.textContent, t.getBoundingClientRect()]);
+                for (const [text, b] of boxes)
+                    if (out(b) || b.top < box.top - 3 || b.bottom > box.bottom + 3) wrong.push('outside: ' + text);
+                for (const mark of chart.querySelectorAll('svg path[aria-roledescription]')) {
+                    if (out(mark.getBoundingClientRect())) wrong.push('mark outside of ' + chart.ariaLabel);
+                }
+                for (let i = 0; i < boxes.length; i++)
+                    for (let j = 0; j < i; j++) {
+                        const [a, b] = [boxes[i][1], boxes[j][1]];
+                        const across = a.left < b.right - 1 && b.left < a.right - 1;
+                        if (across && a.top < b.bottom - 1 && b.top < a.bottom - 1)
+                            wrong.push('over each other: ' + boxes[i][0] + ' | ' + boxes[j][0]);
+                    }
+            }
+            return wrong;
+        }"""
+    )
+    return found
+
+
+def evaluated(run: Path, *, calibrated: bool, bins: int = 15, more: Sequence[str] = ()) -> dict[str, Any]:
+    """What `calibrant evaluate --json` says."""
+    arguments = [str(run / "predictions/test.parquet"), "--json", "--bins", str(bins), *more]
+    arguments += ["--calibrator", str(run / "calibrator.json")] if calibrated else []
+    result = CliRunner().invoke(evaluate, arguments, catch_exceptions=False)
+    metrics: dict[str, Any] = json.loads(result.stdout)["models"][-1]["metrics"]
+    return metrics
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.2f} %"
