@@ -33,6 +33,7 @@ class DataConfig:
     on_bad_image: Literal["fail", "skip"] = "fail"
     cache: Literal["auto", "on", "off"] = "auto"  # decode every image once and keep the pixels in memory
     cache_limit_mb: int = 2048
+    cache_dir: Path | None = None  # keep those pixels in a folder, for later runs and for all processes
     workers: int | None = None  # None: 0 with the cache, else one per core
 
 

@@ -60,7 +60,9 @@ logger = logging.getLogger(__name__)
 
 BAD_IMAGES_FILE = "bad-images.txt"
 # What may differ when a run goes on: it changes where and how fast, not what comes out.
-FREE_ON_RESUME = ("data.workers", "engine.checkpoint_minutes", "engine.checkpoint_updates")
+FREE_ON_RESUME = (
+    "data.workers", "data.cache_dir", "engine.checkpoint_minutes", "engine.checkpoint_updates",
+)  # fmt: skip
 
 
 def fit(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,7 +17,8 @@ from calibrant.errors import DataError
 from calibrant.preprocessing import Preprocessing
 from calibrant.train.data.image_set import ImageSet
 from calibrant.train.data.loader import Batch, EvalDataset, make_loader, to_network
-from calibrant.train.data.pixels import ArrayStore, BadImage, FileStore, decode_all
+from calibrant.train.data.pixel_file import pixels_on_disk
+from calibrant.train.data.pixels import ArrayStore, BadImage, FileStore, decode_all, store_of
 from calibrant.train.model import FeatureModel
 from calibrant.train.views import COUNT, ViewMaker, Views
 
@@ -45,6 +47,7 @@ class EvalSource:
         skip_bad: bool,
         what: str,
         views: Views = "one",
+        cache_dir: Path | None = None,
     ) -> None:
         self.preprocessing, self.skip_bad, self.workers = preprocessing, skip_bad, workers
         self.views = COUNT[views]
@@ -53,11 +56,20 @@ class EvalSource:
         self.images = images
         self.store: ArrayStore | FileStore
         if cache:
-            parts, rows, self.bad = decode_all(images, prepare, what=f"decode {what}", skip_bad=skip_bad)
+            told = f"decode {what}"
+            if cache_dir is not None:
+                recipe = {"views": views, "preprocessing": preprocessing.to_dict()}
+                store, rows, self.bad = pixels_on_disk(
+                    images, prepare, cache_dir, recipe=recipe, what=told, skip_bad=skip_bad
+                )
+            else:
+                parts, rows, self.bad = decode_all(images, prepare, what=told, skip_bad=skip_bad)
+                store = store_of(parts)
             if not len(rows):
                 raise DataError("not one image could be read", where=what)
             self.images, self.workers = images.rows(rows), 0
-            self.store = ArrayStore(np.stack(parts))
+            assert isinstance(store, ArrayStore)  # the transform gives one size
+            self.store = store
         else:
             self.store = FileStore(images, prepare)
 

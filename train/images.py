@@ -10,7 +10,9 @@ from calibrant.preprocessing import Preprocessing
 from calibrant.train.config import TrainConfig
 from calibrant.train.data.augment import Augmentation
 from calibrant.train.data.image_set import ImageSet, Splits
+from calibrant.train.data.pixel_file import pixels_on_disk
 from calibrant.train.data.pixels import (
+    MARGIN,
     BadImage,
     FileStore,
     PixelStore,
@@ -20,7 +22,7 @@ from calibrant.train.data.pixels import (
     store_of,
     whole,
 )
-from calibrant.train.distributed import Ranks
+from calibrant.train.distributed import Ranks, barrier
 from calibrant.train.evaluate import EvalSource
 
 
@@ -39,16 +41,29 @@ def prepare_images(
     # The evaluation transform of each rank's contiguous part of the validation set.
     share = np.array_split(np.arange(len(splits.val)), ranks.world)[ranks.rank]
     val = EvalSource(
-        splits.val.rows(share), preprocessing, cache=cache, workers=workers, skip_bad=skip, what="validation images"
-    )
+        splits.val.rows(share), preprocessing, cache=cache, workers=workers, skip_bad=skip, what="validation images",
+        cache_dir=data.cache_dir,
+    )  # fmt: skip
     store: PixelStore
     train = splits.train
     bad = list(val.bad)
     if cache:
         prepare = shrunk(preprocessing) if ragged else preprocessing.pixels
-        parts, rows, unread = decode_all(train, prepare, what="decode training images", skip_bad=skip)
+        told = "decode training images"
+        if data.cache_dir is not None:
+            recipe = {"shrunk": MARGIN if ragged else None, "preprocessing": preprocessing.to_dict()}
+            if not ranks.first:
+                barrier()  # the first process writes what the others read
+            store, rows, unread = pixels_on_disk(
+                train, prepare, data.cache_dir, recipe=recipe, what=told, skip_bad=skip
+            )
+            if ranks.first:
+                barrier()
+        else:
+            parts, rows, unread = decode_all(train, prepare, what=told, skip_bad=skip)
+            store = store_of(parts)
         bad += unread
-        train, store = train.rows(rows), store_of(parts)
+        train = train.rows(rows)
     else:
         store = FileStore(train, whole if ragged else preprocessing.pixels)
     return train, store, val, bad

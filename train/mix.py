@@ -19,7 +19,7 @@ from calibrant.train.losses.base import MixedTarget
 from calibrant.train.model import FeatureModel
 from calibrant.train.saliency import Saliency, class_map, spectral_residual
 from calibrant.train.superpixels import salient_mask, superpixels
-from calibrant.train.transplant import transplant
+from calibrant.train.transplant import share_dtype, transplant
 
 
 def wanted_saliency(
@@ -83,7 +83,7 @@ def mix_superpixels(
     other, y2 = x[order], labels[order]
     regions = superpixels(other, int(rng.integers(low, high + 1)))
     mask = salient_mask(regions, saliency(other, y2), config.superpixel_mix, (x.shape[2], x.shape[3]))
-    lam = 1 - mask.flatten(1).double().mean(1)
+    lam = 1 - mask.flatten(1).to(share_dtype(x.device)).mean(1)
     return torch.where(mask[:, None], other, x), MixedTarget(labels, y2, lam)
 
 
@@ -93,6 +93,6 @@ def mix_donors(
 ) -> tuple[Tensor, MixedTarget]:  # fmt: skip
     """The batch with a patch of donor j (M, 3, H, W) in row rows[j]; all other rows keep their image and label."""
     changed, left = transplant(x[rows], donors, saliency, labels[rows], donor_labels, config.transplant_area, rng)
-    mixed, y2, lam = x.clone(), labels.clone(), torch.ones(len(x), dtype=torch.float64, device=x.device)
+    mixed, y2, lam = x.clone(), labels.clone(), torch.ones(len(x), dtype=share_dtype(x.device), device=x.device)
     mixed[rows], y2[rows], lam[rows] = changed, donor_labels, left
     return mixed, MixedTarget(labels, y2, lam)

@@ -29,7 +29,7 @@ def transplant(
     n, _, height, width = x.shape
     own = unit_maps(saliency(x, labels), (GRID, GRID))
     theirs = unit_maps(saliency(donors, donor_labels), (GRID, GRID))
-    mixed, left = x.clone(), torch.ones(n, dtype=torch.float64, device=x.device)
+    mixed, left = x.clone(), torch.ones(n, dtype=share_dtype(x.device), device=x.device)
     for i, share in enumerate(rng.uniform(*area, size=n)):
         side = min(GRID, max(1, round(math.sqrt(share) * GRID)))
         h, w = max(1, round(side * height / GRID)), max(1, round(side * width / GRID))
@@ -40,6 +40,11 @@ def transplant(
         mixed[i, :, r : r + h, a : a + w] = donors[i, :, t : t + h, c : c + w]
         left[i] = 1 - h * w / (height * width)
     return mixed, left
+
+
+def share_dtype(device: torch.device) -> torch.dtype:
+    """For shares of labels; Apple's MPS has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _corner(unit: Tensor, side: int, *, best: bool) -> tuple[int, int]:

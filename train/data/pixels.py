@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -53,12 +53,16 @@ class FileStore:
 class RaggedStore:
     """Decoded images of any sizes, one after the other in one array."""
 
-    def __init__(self, parts: Sequence[Pixels]) -> None:
-        self.shapes = [p.shape for p in parts]
-        self.starts = np.concatenate([[0], np.cumsum([p.size for p in parts])])
-        self.flat = np.empty(int(self.starts[-1]), np.uint8)
-        for start, part in zip(self.starts, parts, strict=False):
-            self.flat[start : start + part.size] = part.reshape(-1)
+    def __init__(self, flat: NDArray[np.uint8], shapes: Sequence[tuple[int, ...]]) -> None:
+        self.flat, self.shapes = flat, shapes
+        self.starts = np.concatenate([[0], np.cumsum([math.prod(s) for s in shapes])]).astype(np.int64)
+
+    @classmethod
+    def of_parts(cls, parts: Sequence[Pixels]) -> RaggedStore:
+        store = cls(np.empty(sum(p.size for p in parts), np.uint8), [p.shape for p in parts])
+        for start, part in zip(store.starts, parts, strict=False):
+            store.flat[start : start + part.size] = part.reshape(-1)
+        return store
 
     def __len__(self) -> int:
         return len(self.shapes)
@@ -111,13 +115,10 @@ def estimated_bytes(images: ImageSet, preprocessing: Preprocessing, *, ragged: b
     return int(len(images) * per_image)
 
 
-def decode_all(
+def decode_each(
     images: ImageSet, prepare: Callable[[Image.Image], Pixels], *, what: str, skip_bad: bool
-) -> tuple[list[Pixels], NDArray[np.intp], list[BadImage]]:
-    """All images through `prepare`, the rows that could be read, and those that could not.
-
-    With skip_bad=False the first unreadable image raises its DataError.
-    """
+) -> Iterator[tuple[int, Pixels | BadImage]]:
+    """All images through `prepare`, in order. With skip_bad=False the first unreadable image raises its DataError."""
 
     def one(i: int) -> Pixels | BadImage:
         try:
@@ -127,18 +128,28 @@ def decode_all(
                 raise
             return BadImage(images.ids[i], error.what)
 
+    # Pillow lets other threads run while it decodes. In pieces, since map() would hold all results that wait.
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool, bar(what=what, total=len(images), unit="img") as shown:
+        for first in range(0, len(images), 1024):
+            piece = range(first, min(first + 1024, len(images)))
+            for i, result in zip(piece, pool.map(one, piece), strict=True):
+                yield i, result
+                shown.update(1)
+
+
+def decode_all(
+    images: ImageSet, prepare: Callable[[Image.Image], Pixels], *, what: str, skip_bad: bool
+) -> tuple[list[Pixels], NDArray[np.intp], list[BadImage]]:
+    """The decoded images, the rows that could be read, and those that could not."""
     parts: list[Pixels] = []
     rows: list[int] = []
     bad: list[BadImage] = []
-    # Pillow lets other threads run while it decodes.
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool, bar(what=what, total=len(images), unit="img") as shown:
-        for i, result in enumerate(pool.map(one, range(len(images)))):
-            if isinstance(result, BadImage):
-                bad.append(result)
-            else:
-                parts.append(result)
-                rows.append(i)
-            shown.update(1)
+    for i, result in decode_each(images, prepare, what=what, skip_bad=skip_bad):
+        if isinstance(result, BadImage):
+            bad.append(result)
+        else:
+            parts.append(result)
+            rows.append(i)
     return parts, np.asarray(rows, np.intp), bad
 
 
@@ -146,4 +157,4 @@ def store_of(parts: list[Pixels]) -> PixelStore:
     """An array where all images have one size, else a ragged store."""
     if parts and all(p.shape == parts[0].shape for p in parts):
         return ArrayStore(np.stack(parts))
-    return RaggedStore(parts)
+    return RaggedStore.of_parts(parts)

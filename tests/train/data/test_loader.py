@@ -142,7 +142,7 @@ def test_kept_pixels_are_those_of_the_files(image_folder: Path) -> None:
     parts, rows, bad = decode_all(images, shrunk(Preprocessing((32, 32), 32)), what="x", skip_bad=False)
     assert len(rows) == len(images)
     assert not bad
-    store = RaggedStore(parts)
+    store = RaggedStore.of_parts(parts)
     np.testing.assert_array_equal(store[5], np.asarray(images.image(5)))  # 24 px are never enlarged
 
 
