@@ -8,7 +8,8 @@
 --birds    EfficientNet-Lite0 with a logistic head on 100 kinds of birds, clean and as blurred JPEG copies: another
            network, other data, another shift and ten times the classes, after the settings were fixed.
 
-`given`: the baseline is fitted on held-out rows. `own`: the server's setting, a baseline from the first 1,000 labels.
+`own`: the server's setting, a baseline from the first 1,000 labels; before the shift come 1,500 clean ones, drawn with
+replacement, since there are too few clean rows. `given`: the baseline is fitted on the rows that the temperature was.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from calibrant.serve.watch import Baseline, CalibrationAlarm, expected_accuracy
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 GRID = {
-    "prior_rows": (20.0, 60.0, 180.0), "memories": ((150, 500), (300,), (75, 250)),
-    "sharpness": ((0.35, 0.5, 0.7, 1.4, 2.0), (0.5, 0.7, 1.4)), "alpha": (0.001, 0.01),
+    "prior_rows": (20.0, 60.0, 180.0), "memories": ((150, 500), (300,)),
+    "sharpness": ((0.35, 0.5, 0.7, 1.4, 2.0), (0.5, 0.7, 1.4)),
 }  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def in_distribution(
                 false["own"] += CalibrationAlarm(**settings).add(log_p[stream], y[stream])
     return {
         "label_free": {key: float(np.mean([w[key] for w in windows])) for key in windows[0]},
-        "streams": 10 * halves, "labels_a_stream": len(y) - len(y) // 2,
+        "calm_streams": 10 * halves, "labels_a_stream": len(y) - len(y) // 2,
         "false_alarms": false if own else {"given": false["given"]},
     }  # fmt: skip
 
@@ -108,7 +109,8 @@ def after_the_shift(
         if own:
             alarms["own"] = CalibrationAlarm(**settings)
         for name, alarm in alarms.items():
-            early[name] += alarm.add(clean_p[rest], yc[rest])
+            calm = rest if name == "given" else rng.choice(rest, 1500)
+            early[name] += alarm.add(clean_p[calm], yc[calm])
             fired = (n + 25 for n in range(0, 3000, 25) if alarm.add(log_p[n : n + 25], labels[n : n + 25]))
             delays[name].append(next(fired, 3000))
         gap = gap_of(clean_p[fit_on], yc[fit_on])
@@ -120,7 +122,7 @@ def after_the_shift(
     return {
         "delay_median": {k: float(np.median(v)) for k, v in delays.items() if v},
         "delay_p95": {k: float(np.percentile(v, 95)) for k, v in delays.items() if v},
-        "alarms_before_the_shift": early, "streams": streams,
+        "alarms_before_the_shift": early, "shifted_streams": streams,
         "under_shift": {
             "clean_accuracy": float((zc.argmax(axis=1) == yc).mean()),
             "true_accuracy": float((z.argmax(axis=1) == y).mean()), "label_free_accuracy": float(np.mean(expected)),
@@ -164,14 +166,14 @@ class Cifar:
 
 
 def tuned(on: Cifar) -> dict[str, Any]:
-    """Settings with the shortest delay among those with at most one false alarm in 200 streams."""
+    """Settings with the shortest delay among those without a false alarm in 150 streams."""
     best: tuple[float, dict[str, Any]] | None = None
     for values in itertools.product(*GRID.values()):
         settings = dict(zip(GRID, values, strict=True))
-        found = on.report(settings, halves=20, streams=40, own=False)
-        if found["false_alarms"]["given"] > 1:
+        found = on.report(settings, halves=15, streams=40)
+        if found["false_alarms"]["own"] > 0:
             continue
-        delay = found["delay_median"]["given"]
+        delay = found["delay_median"]["own"]
         if best is None or delay < best[0]:
             best = delay, settings
     if best is None:

@@ -137,6 +137,17 @@ class Baseline:
 
     sharpness: float
     bias: Array  # (C,)
+    rows: int = 0  # that it was fitted on; 0 is known, not estimated
+
+    @property
+    def slack(self) -> float:
+        """Nats a row by which the estimate may be off.
+
+        C parameters from n rows cost chi2(C) / (2 n); of its 99 % quantile half is taken, because the alternatives are
+        estimates as well and find only a part of it.
+        """
+        classes = len(self.bias)
+        return 0.0 if not self.rows else (classes + 2.33 * math.sqrt(2 * classes)) / (4 * self.rows)
 
     def apply(self, log_p: Array) -> Array:
         return _normalised(self.sharpness * log_p + self.bias)
@@ -154,7 +165,7 @@ class Baseline:
                 gradient = float((mean - log_p[rows, labels]).mean())
                 curvature = float(((q * log_p**2).sum(axis=1) - mean**2).mean()) + 1e-9
                 sharpness = float(np.clip(sharpness - gradient / curvature, 0.5, 2.0))
-        return cls(sharpness, bias)
+        return cls(sharpness, bias, len(labels))
 
 
 def _normalised(log_p: Array) -> Array:
@@ -171,7 +182,9 @@ class CalibrationAlarm:
     Alternatives: sharper or flatter (`sharpness`), and a class bias learned from the rows just before, over two
     memories. The null is a baseline, so that the misfit that a real model is deployed with is not taken for a change:
     a given one, or the one learned from the first `learn` labelled rows. Until then the null is p itself, against the
-    sharper and flatter alternatives only.
+    sharper and flatter alternatives only. A learned baseline is fitted again as labels come, to those at least `lag`
+    rows old, until it knows `settle` of them or there was an alarm. What a baseline may be off by is taken off the
+    evidence.
     """
 
     alpha: float = 0.001  # a baseline is an estimate, which costs a factor of up to ten on real data
@@ -182,9 +195,15 @@ class CalibrationAlarm:
     prior_rows: float = 60.0
     baseline: Baseline | None = None
     learn: int = 1000
+    settle: int = 5000
+    lag: int = 500
     rows: int = 0
     fired_at: int | None = None  # the row of the last alarm
     _log_m: Array = field(init=False)
+    _known: list[tuple[Array, NDArray[np.int64]]] = field(
+        default_factory=list
+    )  # rows that the baseline was learned from
+    _newer: list[tuple[Array, NDArray[np.int64]]] = field(default_factory=list)
     _past: list[tuple[Array, NDArray[np.int64]]] = field(default_factory=list)
     _waiting: list[tuple[Array, NDArray[np.int64]]] = field(default_factory=list)
 
@@ -223,11 +242,11 @@ class CalibrationAlarm:
 
     def _step(self, log_p: Array, labels: NDArray[np.int64]) -> bool:
         self.rows += len(labels)
-        learning = self.baseline is None
+        learning, slack, served = self.baseline is None, 0.0, log_p
         if self.baseline is None:
             self._learn(log_p, labels)
         else:
-            log_p = self.baseline.apply(log_p)
+            log_p, slack = self.baseline.apply(log_p), self.baseline.slack * len(labels)
         own = log_p[np.arange(len(labels)), labels].sum()
         gains = [self._log_likelihood(b * log_p, labels) - own for b in self.sharpness]
         for memory in self.memories:
@@ -241,20 +260,37 @@ class CalibrationAlarm:
             gains.append(self._log_likelihood(log_p + bias, labels) - own)
         if not learning:
             self._past = [*self._past, (log_p, labels)][-(max(self.memories) // self.block) :]
-        self._log_m = np.logaddexp(0.0, self._log_m) + np.asarray(gains)
+        self._log_m = np.logaddexp(0.0, self._log_m) + np.asarray(gains) - slack
         if self.log_evidence < self.log_threshold:
+            if not learning:
+                self._settle(served, labels)
             return False
         self.fired_at = self.rows
         self._log_m[:] = -np.inf
+        self._newer = []
         return True
 
     def _learn(self, log_p: Array, labels: NDArray[np.int64]) -> None:
-        self._past.append((log_p, labels))
+        self._known.append((log_p.astype(np.float32), labels))
         if self.rows >= self.learn:
-            self.baseline = Baseline.fit(
-                np.concatenate([p for p, _ in self._past]), np.concatenate([y for _, y in self._past])
-            )
-            self._past = []
+            self._fit()
+
+    def _settle(self, log_p: Array, labels: NDArray[np.int64]) -> None:
+        """Takes rows into the baseline once they are old, in a few steps, as long as nothing was wrong."""
+        known = sum(len(y) for _, y in self._known)
+        if not known or known >= self.settle or self.fired_at is not None:
+            self._known, self._newer = [], []
+            return
+        self._newer.append((log_p.astype(np.float32), labels))
+        old = len(self._newer) - self.lag // self.block
+        if old * self.block >= min(known // 4, self.settle - known):
+            self._known, self._newer = [*self._known, *self._newer[:old]], self._newer[old:]
+            self._fit()
+
+    def _fit(self) -> None:
+        self.baseline = Baseline.fit(
+            np.concatenate([p for p, _ in self._known]).astype(np.float64), np.concatenate([y for _, y in self._known])
+        )
 
     @staticmethod
     def _log_likelihood(scores: Array, labels: NDArray[np.int64]) -> float:

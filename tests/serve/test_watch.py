@@ -152,3 +152,44 @@ def test_drift_of_a_category_is_found_and_its_absence_is_not() -> None:
     assert not any(alarm.add(rng.choice(4, 1000, p=before)) for _ in range(30))
     assert alarm.ready
     assert any(alarm.add(rng.choice(4, 100, p=after)) for _ in range(20))
+
+
+def _misfit(n: int, rng: np.random.Generator, sign: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Served probabilities that favour some classes, as those of real models do."""
+    log_p, labels = _stream(n, rng)
+    moved = log_p - sign * np.array([0.5, -0.5, 0.25, -0.25, 0.0])
+    return moved - np.log(np.exp(moved).sum(axis=1, keepdims=True)), labels
+
+
+def test_slack_by_hand() -> None:
+    """Two classes, 100 rows: (2 + 2.33 sqrt 4) / 400."""
+    assert Baseline(1.0, np.zeros(2), rows=100).slack == pytest.approx(6.66 / 400)
+    assert Baseline(1.0, np.zeros(2)).slack == 0.0
+
+
+def test_a_baseline_learned_on_the_way_raises_no_false_alarms() -> None:
+    """Its error, of 1,000 labels, would add up over the next 5,000 if it were taken for the truth."""
+    rng = np.random.default_rng(9)
+    fired = sum(CalibrationAlarm().add(*_misfit(5000, rng)) for _ in range(12))
+    assert fired == 0
+
+
+def test_what_was_learned_on_the_way_still_finds_a_change_and_then_stays() -> None:
+    rng = np.random.default_rng(10)
+    alarm = CalibrationAlarm()
+    assert not alarm.add(*_misfit(2500, rng))
+    assert alarm.baseline is not None
+    assert 1500 <= alarm.baseline.rows <= 2000  # those that are 500 rows old, but for a step
+    delay = next(n for n in range(25, 1500, 25) if alarm.add(*_misfit(25, rng, -1.0)))
+    assert delay < 500
+    normal = alarm.baseline
+    alarm.add(*_misfit(4000, rng, -1.0))
+    assert alarm.baseline is normal
+
+
+def test_a_baseline_settles_and_gives_its_rows_back() -> None:
+    alarm = CalibrationAlarm()
+    assert not alarm.add(*_misfit(7000, np.random.default_rng(11)))
+    assert alarm.baseline is not None
+    assert alarm.baseline.rows == 5000
+    assert alarm._known == []
