@@ -102,6 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         self._request: Request | None = None
         self._serial = 0
         self._keep_alive = self._persists = True
+        self._http10 = False
         self._parser: Any = None
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
@@ -256,7 +257,8 @@ class Connection(asyncio.BufferedProtocol):
         prefix = headers.get(b"inference-header-content-length", b"0")
         json_length = int(prefix) if prefix.isdigit() and len(prefix) < 18 else 0
         head = Head(
-            parser.get_method(), self._url, headers, self._persists, int(length), json_length
+            parser.get_method(), self._url, headers, self._persists, int(length), json_length,
+            parser.get_http_version() == "1.0",
         )  # fmt: skip
         self.front.keep(data, head)
         self._start(head, rest)
@@ -264,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
     def _start(self, head: Head, rest: bytes) -> None:
         """A request without a body, or with one of known length."""
         self._keep_alive = head.keep_alive and not self.front.draining
-        self._headers = head.headers
+        self._headers, self._http10 = head.headers, head.http10
         self._request = Request(head.method, head.target, head.headers, peer=self.peer)
         self._serial += 1
         if head.length:
@@ -401,7 +403,11 @@ class Connection(asyncio.BufferedProtocol):
             head += b"content-type: %b\r\n" % response.content_type
         for name, value in response.headers:
             head += b"%b: %b\r\n" % (name, value)
-        head += b"\r\n" if keep else b"connection: close\r\n\r\n"
+        if not keep:
+            head += b"connection: close\r\n"
+        elif self._http10:  # which closes unless it is told otherwise
+            head += b"connection: keep-alive\r\n"
+        head += b"\r\n"
         if request is not None and request.method == b"HEAD":
             self._transport.write(head)
         elif size < 65536:

@@ -66,3 +66,4 @@ class Head:
     keep_alive: bool
     length: int  # of the body
     json_length: int  # of the JSON before binary tensors, 0 where there are none
+    http10: bool = False

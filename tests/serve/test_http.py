@@ -215,6 +215,18 @@ def test_a_caller_that_wants_the_connection_closed_gets_it_closed(url: str, head
         assert b'"name":"calibrant"' in got
 
 
+def test_an_old_caller_that_wants_to_stay_is_told_that_it_may(url: str) -> None:
+    """HTTP/1.0 closes unless both sides say otherwise; ab -k waits for ever where the answer does not say so."""
+    head = b"GET /v2 HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n"
+    with socket.create_connection(_at(url), timeout=60) as s:
+        for _ in range(2):
+            s.sendall(head)
+            reply = http.client.HTTPResponse(s)
+            reply.begin()
+            assert reply.headers["connection"] == "keep-alive"
+            assert b'"name":"calibrant"' in reply.read()
+
+
 def test_a_chunked_body_is_read_and_the_connection_stays(url: str, tiny: ModuleType) -> None:
     pixels = tiny.pictures(1)
     text = json.dumps(_entry(pixels)).encode()
