@@ -186,13 +186,17 @@ class Trainer:
             self._read_losses()
 
     def _mixed(self, x: Tensor, labels: Tensor, batch: Batch, micro: int) -> tuple[Tensor, Tensor | MixedTarget]:
-        """The batch after mixing or transplants. Of several processes each mixes its own rows, by its own draw."""
-        parts, augment = self.parts, self.config.augment
-        rng = generator(self.config.seed, "mix", micro, parts.ranks.rank)
-        x, target = mix(x, labels, augment, rng, parts.saliency)
-        lent = batch.donated
-        if lent is None or isinstance(target, MixedTarget):
+        """The batch after mixing or transplants. Of several processes each mixes its own rows by its own draw, but all
+        do the same kind of thing: losses gather targets of one kind.
+        """
+        parts, augment, seed = self.parts, self.config.augment, self.config.seed
+        rng = generator(seed, "mix", micro, parts.ranks.rank)
+        x, target = mix(x, labels, augment, rng, parts.saliency, generator(seed, "mixing", micro))
+        if not augment.transplant or isinstance(target, MixedTarget):
             return x, target
+        lent = batch.donated
+        if lent is None:
+            return x, MixedTarget(labels, labels, 1.0)
         assert parts.saliency is not None  # wanted_saliency() gives one where there are donors
         donors = to_network(
             lent.pixels, parts.preprocessing, parts.device, channels_last=self.config.engine.channels_last

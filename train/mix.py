@@ -37,17 +37,21 @@ def mix(
     config: AugmentConfig,
     rng: np.random.Generator,
     saliency: Saliency | None = None,
+    choice: np.random.Generator | None = None,
 ) -> tuple[Tensor, Tensor | MixedTarget]:
     """The batch mixed with a permutation of itself, or as it is (with probability 1 - mix_prob). x: (N, 3, H, W).
+
+    Whether and how is drawn from `choice` (else `rng`): processes that share a batch must agree on it.
 
     mixup: lam x + (1 - lam) x', lam ~ Beta(a, a) (Zhang et al. 2018). cutmix: a box of the share 1 - lam comes from x',
     and lam becomes the share of pixels left (Yun et al. 2019). superpixel_mix: see `mix_superpixels`. With several on,
     each batch is one of them.
     """
     kinds = [kind for kind in ("cutmix", "mixup", "superpixel_mix") if getattr(config, kind)]
-    if not kinds or rng.random() >= config.mix_prob:
+    choice = rng if choice is None else choice
+    if not kinds or choice.random() >= config.mix_prob:
         return x, labels
-    kind = kinds[int(rng.random() * len(kinds))] if len(kinds) > 1 else kinds[0]
+    kind = kinds[int(choice.random() * len(kinds))] if len(kinds) > 1 else kinds[0]
     if kind == "superpixel_mix":
         assert saliency is not None  # wanted_saliency() gives one for these settings
         return mix_superpixels(x, labels, config, rng, saliency)

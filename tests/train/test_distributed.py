@@ -41,7 +41,11 @@ def _table(image_folder: Path, out: Path, run: str) -> dict[str, Any]:
 @pytest.mark.slow
 def test_two_processes_give_the_run_of_one(image_folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "runs.json"
-    file.write_text(json.dumps([_table(image_folder, tmp_path / "two" / run, run) for run in RUNS]))
+    tables = [_table(image_folder, tmp_path / "two" / run, run) for run in RUNS]
+    # Each process mixes its own rows, so this one equals no single process; the two must not wait for each other.
+    mixed = {"mixup": 0.4, "superpixel_mix": 2, "superpixels": [4, 8], "mix_prob": 0.5, "transplant": 0.3}
+    tables.append({**_table(image_folder, tmp_path / "two" / "mixed", "vace"), "augment": mixed})
+    file.write_text(json.dumps(tables))
     worker = Path(__file__).with_name("ddp_worker.py")
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1"]
     with socket.socket() as free:
@@ -53,6 +57,7 @@ def test_two_processes_give_the_run_of_one(image_folder: Path, tmp_path: Path) -
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
+    assert len((tmp_path / "two" / "mixed" / "metrics.jsonl").read_text().splitlines()) == 2
     for run in RUNS:
         one = fit(train_config(_table(image_folder, tmp_path / "one" / run, run)))
         two = tmp_path / "two" / run
