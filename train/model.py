@@ -205,13 +205,24 @@ def build_model(
         pretrained = True
     elif pretrained:
         _require_reachable_weights(name)
+    drawn = torch.get_rng_state()
     try:
         network = _create(name, input_size, pretrained=pretrained, num_classes=num_classes, **options)
     except TypeError as error:
         raise ModelError(f"{name} does not take these options ({error})", where="model.options") from None
     except RuntimeError as error:
-        first = str(error).strip().splitlines()[0]
+        first, *rest = str(error).strip().splitlines()
+        if weights is not None and "loading state_dict" in first:
+            detail = f" ({rest[0].strip()[:100]} ...)" if rest else ""
+            raise ModelError(
+                f"does not hold the weights of {name}{detail}", where=weights, fix="name the model that they belong to"
+            ) from None
         raise ModelError(f"{name} cannot be built: {first}", where=weights or "model") from None
+    if weights is not None:
+        bare = {k: v for k, v in options.items() if k != "pretrained_cfg_overlay"}
+        _require_loaded(
+            network, lambda: _create(name, input_size, num_classes=num_classes, **bare), drawn, name, weights
+        )
     if small_stem:
         use_small_stem(network)
     if token_reduction is not None:
@@ -254,6 +265,29 @@ def _create(name: str, input_size: tuple[int, int] | None, **options: Any) -> nn
                 raise
     network = timm.create_model(name, **options)
     return network
+
+
+def _require_loaded(
+    network: nn.Module, bare: Callable[[], nn.Module], drawn: Tensor, name: str, weights: str | Path
+) -> None:
+    """A file that shares no name with the network: timm loads nothing of it and says so in a log line.
+
+    Told by values, since timm renames the tensors of foreign checkpoints: all matrices are those that the random state
+    `drawn` gives without the file. Names decide where the file itself was made from that state.
+    """
+    from timm.models import load_state_dict
+
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(drawn)
+        initial = {k: v for k, v in bare().state_dict().items() if v.ndim >= 2}
+    state = network.state_dict()
+    if all(k in state and torch.equal(state[k], v) for k, v in initial.items()):
+        file = load_state_dict(str(weights), weights_only=True)
+        if not state.keys() & file.keys():
+            raise ModelError(
+                f"does not hold the weights of {name}: no name in it is one of the network's (it starts with "
+                f'"{next(iter(file), "")}")', where=weights, fix="name the model that they belong to",
+            )  # fmt: skip
 
 
 def _require_reachable_weights(name: str) -> None:

@@ -89,7 +89,8 @@ def write_run(path: Path, cache: FeatureCache, result: Result, *, data: Path | N
 
 def export_command(path: Path, result: Result, calibrated: bool) -> str:
     """`--adjust` is the total strength in the formula, p = softmax(z / T - a r): absorbed + tau / T."""
-    words = ["calibrant", "export", str(path)]
+    # A bare name could be one of export's own commands, as "run" is.
+    words = ["calibrant", "export", str(path) if len(path.parts) > 1 else f"./{path}"]
     if calibrated:
         words += ["--calibrator", str(path / CALIBRATOR_FILE)]
     if result.posthoc.strength:

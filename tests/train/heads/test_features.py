@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from calibrant.errors import ConfigError, DataError, FormatError
+from calibrant.errors import ConfigError, DataError, FormatError, ModelError
 from calibrant.preprocessing import Preprocessing
 from calibrant.train.heads.backbone import cached_backbone, load_backbone
 from calibrant.train.heads.cache import FeatureCache
@@ -144,3 +144,10 @@ def test_unknown_views_are_refused_with_the_list() -> None:
     for name in ("crop0", "mirror"):
         with pytest.raises(ConfigError, match="views are eval, flip, full, full-flip"):
             check_view(name)
+
+
+@pytest.mark.parametrize("model", ["test_resnet", "test_vit3"])
+def test_weights_of_another_model_are_named_as_such(model: str, images: Path, weights: Path, tmp_path: Path) -> None:
+    """One shares no name with the file, of which timm then loads nothing; the other has names but other shapes."""
+    with pytest.raises(ModelError, match=f"does not hold the weights of {model}.*belong to"):
+        extract(FeatureConfig(model, images, tmp_path / "f", weights=weights, image_size=64))

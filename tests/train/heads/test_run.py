@@ -19,7 +19,7 @@ from calibrant.train.heads.cli import head, sweep
 from calibrant.train.heads.config import head_config
 from calibrant.train.heads.experiment import Matrices, run_experiment
 from calibrant.train.heads.features import FeatureConfig, extract
-from calibrant.train.heads.run import write_run
+from calibrant.train.heads.run import export_command, write_run
 from calibrant.train.run import load_run
 
 SIZE = 32
@@ -105,6 +105,8 @@ def test_the_summary_adds_up_the_strengths_and_warns_of_two(birds: FeatureCache,
     assert facts["corrections"] == {"loss": 1.0, "post hoc": 0.5}
     assert facts["total_strength"] == 1.5
     assert "corrected 2 times: loss 1.00 + post hoc 0.50 = 1.50 in total" in facts["double_correction"]
+    assert (done.export_command or "").startswith(f"calibrant export {tmp_path / 'run'} ")
+    assert export_command(Path("run"), result, True).startswith("calibrant export ./run --calibrator run/")
     near = run_experiment(Matrices(birds), head_config({}, [*BASE, "loss.name=balanced-softmax", "posthoc.adjust=0.1"]))
     assert near.double_correction() is None
     # In the formula the post-hoc part is divided by the temperature, as the logits are.
