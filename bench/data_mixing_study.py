@@ -1,6 +1,6 @@
 """What mixing does to a long-tailed classifier: none, mixup, cutmix, superpixel mixing and transplants on drawn leaves.
 
-    OMP_NUM_THREADS=1 python bench/data_mixing_study.py [--seeds 3] [--epochs 25] [--imbalance 20] [--json PATH]
+    OMP_NUM_THREADS=1 python bench/data_mixing_study.py [--seeds 3] [--epochs 40] [--imbalance 10] [--json PATH]
 
 Each row is one training of a small network from scratch by the engine on the same drawn images (another drawing for
 each seed), scored on a balanced test set: accuracy, accuracy of the rarest third of classes, NLL and ECE of the raw
@@ -42,10 +42,10 @@ COLUMNS = ("accuracy", "rare_third", "nll", "ece")
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=25)
-    parser.add_argument("--imbalance", type=float, default=20.0)
-    parser.add_argument("--intra", type=float, default=1.3)
-    parser.add_argument("--model", default="resnet10t")
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--imbalance", type=float, default=10.0)
+    parser.add_argument("--images", type=int, default=300)
+    parser.add_argument("--model", default="test_resnet")
     parser.add_argument("--only", help="Variants, separated by commas.")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
@@ -54,7 +54,9 @@ def main() -> None:
     rows = []
     for seed in range(asked.seeds):
         with tempfile.TemporaryDirectory() as folder:
-            spec = LeafSpec(intra=asked.intra, imbalance=asked.imbalance, seed=seed)
+            spec = LeafSpec(
+                train_images=asked.images, val_images=asked.images // 2, inter=1.2, imbalance=asked.imbalance, seed=seed
+            )
             images = write_leaves(Path(folder) / "images", spec)
             for variant in chosen:
                 rows.append({"seed": seed, "variant": variant, **train(variant, seed, images, Path(folder), asked)})
@@ -76,8 +78,8 @@ def train(variant: str, seed: int, images: Path, folder: Path, asked: argparse.N
             "out": str(folder / "run"), "seed": seed, "data": {"path": str(images)},
             "augment": {"crop": "pad", "pad": 0.1, "flip": "both", **VARIANTS[variant]},
             "model": {"name": asked.model, "image_size": 64}, "optimizer": {"lr": 4e-3},
-            "schedule": {"epochs": asked.epochs, "warmup_epochs": 2},
-            "engine": {"batch_size": 32, "tensorboard": False, "device": "cpu", "select": "nll"},
+            "schedule": {"epochs": asked.epochs, "warmup_epochs": 3},
+            "engine": {"batch_size": 64, "tensorboard": False, "device": "cpu", "select": "nll"},
         }),
         overwrite=True,
     )  # fmt: skip
