@@ -18,6 +18,7 @@ Vector = NDArray[np.float64]
 _DRAWS = 200
 _GRID = np.linspace(0.0, 1.0, 401)
 _BINS = 15
+_COSINES = 128
 
 
 def residuals_of(s: Statistics) -> tuple[Vector, Vector, Vector | None]:
@@ -53,20 +54,37 @@ def _harmonics(bandwidth: float) -> int:
 def _nulls(place: Vector, mass: Vector) -> Vector:
     """The fixed point of each draw, by interpolation on a grid of bandwidths."""
     bandwidths = np.geomspace(0.0015, 0.3, 45)
-    most = _harmonics(float(bandwidths[0]))
-    coefficients = mass @ np.cos(np.pi * place[:, None] * np.arange(most + 1))
-    waves = np.cos(np.pi * np.arange(most + 1)[:, None] * _GRID)
+    coefficients = np.empty((len(mass), _harmonics(float(bandwidths[0])) + 1))
+    for start in range(0, coefficients.shape[1], _COSINES):  # all at once would take 40 MB
+        m = np.arange(start, min(start + _COSINES, coefficients.shape[1]))
+        coefficients[:, start : start + len(m)] = mass @ np.cos(np.pi * place[:, None] * m)
     above = np.empty((len(bandwidths), len(mass)))
     for i, bandwidth in enumerate(bandwidths):
         m = np.arange(_harmonics(float(bandwidth)) + 1)
-        damp = np.where(m == 0, 1.0, 2.0) * np.exp(-0.5 * (m * np.pi * bandwidth) ** 2)
-        curve = np.abs((coefficients[:, : len(m)] * damp) @ waves[: len(m)])
-        above[i] = _mean(curve) - bandwidth
+        curve = _on_grid(coefficients[:, : len(m)] * np.exp(-0.5 * (m * np.pi * bandwidth) ** 2))
+        above[i] = _mean(np.abs(curve)) - bandwidth
     out = np.empty(len(mass))
     for j in range(len(mass)):
         # The difference falls through zero once.
         out[j] = np.interp(0.0, -above[:, j], bandwidths)
     return out
+
+
+def _on_grid(terms: Vector) -> Vector:
+    """x_0 + 2 sum_m x_m cos(m pi t) at the points of the grid, for each row of terms (n, harmonics)."""
+    import scipy.fft
+
+    points, period = len(_GRID), 2 * (len(_GRID) - 1)
+    padded = np.zeros((len(terms), -(-terms.shape[1] // period) * period))
+    padded[:, : terms.shape[1]] = terms
+    padded[:, period::period] *= 2.0  # they fall onto m = 0, which the transform takes once
+    whole = padded.reshape(len(terms), -1, period).sum(axis=1)
+    # cos(m pi j / (points - 1)) is even around half the period.
+    folded = whole[:, :points].copy()
+    folded[:, 1:-1] += whole[:, : points - 1 : -1]
+    folded[:, -1] *= 2.0  # DCT-I takes the last term once, too
+    curve: Vector = scipy.fft.dct(folded, type=1, axis=1)
+    return curve
 
 
 def _mean(curves: Vector) -> Vector:

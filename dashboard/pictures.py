@@ -71,11 +71,17 @@ def thumbnail(path: Path, side: int) -> Image.Image:
 
 @lru_cache(1024)
 def _thumbnail(file: Stamp, side: int) -> Image.Image:
+    image = whole(file)
+    image.thumbnail((side, side))
+    return image
+
+
+def whole(file: Stamp) -> Image.Image:
+    """In its own size, and not kept."""
     if file.size > MAX_BYTES:
         raise DataError("is too large to show", where=file.path.name)
     with open(file.path, "rb") as stream:
         image: Image.Image = decode(stream, name=file.path.name)
-    image.thumbnail((side, side))
     return image
 
 

@@ -77,15 +77,15 @@ def in_bin(
 ) -> NDArray[np.int64]:
     """Rows of the equal-width bin (1 is the lowest), or of that of equal mass: the wrong ones first, each half by
     falling confidence. `weights`: of each true class, for bins of equal mass under a target prior."""
-    chosen = (
-        np.arange(len(rows.confidence)) if predicted is None else np.flatnonzero(np.isin(rows.predicted, predicted))
-    )
+    chosen = None if predicted is None else np.flatnonzero(np.isin(rows.predicted, predicted))
+    confidence = rows.confidence if chosen is None else rows.confidence[chosen]
     if mass:
-        of_rows = None if weights is None else weights[rows.label[chosen]]
-        bin_of = equal_mass_index(rows.confidence[chosen], bins, of_rows)
+        label = rows.label if chosen is None else rows.label[chosen]
+        bin_of = equal_mass_index(confidence, bins, None if weights is None else weights[label])
     else:
-        bin_of = equal_width_index(rows.confidence[chosen], bins)
-    index: NDArray[np.int64] = chosen[bin_of == number - 1]
+        bin_of = equal_width_index(confidence, bins)
+    inside = np.flatnonzero(bin_of == number - 1)
+    index: NDArray[np.int64] = inside if chosen is None else chosen[inside]
     return index[np.lexsort((-rows.confidence[index], rows.right[index]))]
 
 

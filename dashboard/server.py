@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import importlib
 import os
@@ -89,6 +90,7 @@ def run(
     settings: Settings, *, host: str, port: int, allowed_hosts: Sequence[str], when_ready: Callable[[], None]
 ) -> None:
     """Serves until SIGINT or SIGTERM. Calls `when_ready` once, from another thread, when pages can be asked for."""
+    _give_memory_back()
     # Imported now and not by the first visitor, whose first chart comes up to a second sooner for it.
     for module in ("pandas", "altair", "pyarrow.parquet", "scipy.special", "scipy.fft", "calibrant.dashboard.pages"):
         importlib.import_module(module)
@@ -101,6 +103,19 @@ def run(
     bootstrap.load_config_options(flag_options=flags)
     threading.Thread(target=_watch, args=(address(host, port), when_ready), daemon=True).start()
     bootstrap.run(str(script), False, settings.to_arguments(), flags)
+
+
+def _give_memory_back() -> None:
+    """Lets freed arrays of a megabyte and more go back to the system, and keeps threads to two heaps.
+
+    glibc would raise that limit to 32 MB by itself, and give each of Streamlit's threads a heap of its own.
+    """
+    try:
+        library = ctypes.CDLL(None)
+        library.mallopt(-3, 1 << 20)  # M_MMAP_THRESHOLD
+        library.mallopt(-8, 2)  # M_ARENA_MAX
+    except (AttributeError, OSError, TypeError):  # another C library
+        return
 
 
 def _watch(url: str, when_ready: Callable[[], None]) -> None:

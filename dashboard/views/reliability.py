@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from calibrant.calibration.intervals import Measured
 from calibrant.dashboard import controls, measures, show, target
@@ -42,8 +43,11 @@ def render(shelf: Shelf) -> None:
         return
     choice = _controls(shelf, runs)
     sides = _sides(choice)
-    _numbers(choice, sides)
+    waiting = _numbers(choice, sides)
     picked = diagrams.render(sides, name=f"{choice.run.name}-{choice.predictions.name}", bins=choice.bins)
+    for place, side in waiting:  # the numbers stand there already; their intervals take longer than all else
+        with place:
+            _true_value(measures.calibration_error(side.scored, choice.bins, kind="smooth", target=choice.target))
     samples.render(
         shelf, choice.run, choice.predictions, sides, choice.selection, choice.bins, picked,
         mass=choice.kind == "mass", target=choice.target,
@@ -124,16 +128,14 @@ def _sides(choice: Choice) -> list[Side]:
 # ---- numbers ----
 
 
-def _numbers(choice: Choice, sides: list[Side]) -> None:
+def _numbers(choice: Choice, sides: list[Side]) -> list[tuple[DeltaGenerator, Side]]:
+    """Gives the places where the interval of a smooth error is to stand, once everything else is drawn."""
     if choice.selection.classes is not None:
         _selection_numbers(choice, sides)
-        return
+        return []
     found = measures.summary(
         sides[0].scored, sides[1].scored if len(sides) > 1 else None, bins=choice.bins, target=choice.target
     )
-    errors = [
-        measures.calibration_error(side.scored, choice.bins, kind=choice.kind, target=choice.target) for side in sides
-    ]
     name = _ERRORS[choice.kind]
     exact = choice.kind != "mass" or measures.statistics(sides[0].scored).exact_rows
     columns = st.columns(4)
@@ -141,9 +143,17 @@ def _numbers(choice: Choice, sides: list[Side]) -> None:
         st.metric("Accuracy", show.percent(found.accuracy.value), help="Share of rows whose first guess is right.")
         weighted = f", worth {show.count(round(found.effective_rows))} after weighting" if choice.target else ""
         st.markdown(f"{_interval(found.accuracy)}; {show.count(found.rows)} rows{weighted}")
-    for column, side, error in zip(columns[1:], sides, errors, strict=False):
+    waiting = []
+    for column, side in zip(columns[1:], sides, strict=False):
         with column:
-            _error_metric(f"{name} {side.key}" if len(sides) > 1 else name, error)
+            label = f"{name} {side.key}" if len(sides) > 1 else name
+            if side.curve is not None:
+                _error_value(label, side.curve.value)
+                waiting.append((st.empty(), side))
+            else:
+                _error_metric(label, measures.calibration_error(
+                    side.scored, choice.bins, kind=choice.kind, target=choice.target
+                ))  # fmt: skip
     with columns[3 if len(sides) > 1 else 2]:
         both = [found.nll] if found.nll_after is None else [found.nll, found.nll_after]
         st.metric(
@@ -161,15 +171,24 @@ def _numbers(choice: Choice, sides: list[Side]) -> None:
         + "."
         + ("" if exact else " More than 100,000 rows: bins of equal mass are cut through cells of confidence.")
     )
+    return waiting
 
 
 def _error_metric(label: str, error: Measured) -> None:
+    _error_value(label, error.value)
+    _true_value(error)
+
+
+def _error_value(label: str, value: float) -> None:
     st.metric(
-        label, show.percent(error.value),
+        label, show.percent(value),
         help="Expected calibration error: the average distance between what the model claims and how often it is "
         "right. Chance alone makes it positive: a perfectly calibrated model with as many rows shows the value under "
         "'chance alone'. The interval is that of the true error, freed of chance, so it may lie below the number.",
     )  # fmt: skip
+
+
+def _true_value(error: Measured) -> None:
     # Observed ECE is biased upwards and can lie above the interval of the true one: the words must say which is which.
     if error.low is None:
         st.markdown("No interval: it is worked out for all rows only.")

@@ -11,6 +11,7 @@ import streamlit as st
 
 from calibrant.dashboard import charts, controls, downloads, pictures, show
 from calibrant.dashboard.artifacts import Run, TokenGallery, TokenPicture
+from calibrant.dashboard.files import stamp
 from calibrant.dashboard.plain import plain, short
 from calibrant.errors import CalibrantError
 
@@ -85,7 +86,7 @@ def _picture(root: Path, gallery: TokenGallery, picture: TokenPicture) -> None:
         st.markdown("*(no picture)*")
     else:
         try:
-            st.image(pictures.thumbnail(path, 2400), width="stretch")
+            st.image(pictures.whole(stamp(path)), width="stretch")
         except CalibrantError as error:
             st.markdown(f"*{plain(error.what)}*")
     names, right = gallery.class_names, picture.label == picture.predicted

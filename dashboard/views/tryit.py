@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import threading
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,18 +11,16 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from calibrant.dashboard import charts, controls, pictures, rows, settings, show
-from calibrant.dashboard.artifacts import Model, Run, Shelf
+from calibrant.dashboard import charts, controls, show
+from calibrant.dashboard.artifacts import Model, Shelf
 from calibrant.dashboard.files import Stamp, stamp
 from calibrant.dashboard.plain import plain, short
-from calibrant.dashboard.scored import Scored
-from calibrant.dashboard.server import UPLOAD_MEGABYTES
-from calibrant.errors import CalibrantError, DataError
+from calibrant.dashboard.views import candidates
+from calibrant.dashboard.views.candidates import Picture
 from calibrant.serve import Classifier, load
 from calibrant.serve.conformal import blocks, coverages
 from calibrant.serve.result import Result
 
-MOST_PICTURES = 6
 SIDE = 220
 _TOP = 5
 _NONE = "off"
@@ -36,13 +32,6 @@ _PRIORS = {
     "one": "one class is common",
 }
 _loading = threading.Lock()
-
-
-@dataclass(frozen=True)
-class Picture:
-    name: str
-    image: Any  # PIL
-    label: str | None  # the true class, where it is known
 
 
 @dataclass(frozen=True)
@@ -68,7 +57,7 @@ def render(shelf: Shelf) -> None:
     left, right = st.columns([2, 3])
     controls.start_anew(_KNOBS, when="tried model", changes=model.name)
     with left:
-        found = _pictures(shelf, model)
+        found = candidates.choose(shelf, model)
     with right:
         knobs = _knobs(model)
     if not found:
@@ -89,88 +78,6 @@ def classifier_of(model: Model) -> Classifier:
 @lru_cache(2)
 def _classifier(file: Stamp) -> Classifier:
     return load(file.path, threads=1)
-
-
-# ---- pictures ----
-
-
-def _pictures(shelf: Shelf, model: Model) -> list[Picture]:
-    uploaded = st.file_uploader(
-        f"Pictures (up to {MOST_PICTURES}, {UPLOAD_MEGABYTES} MB each)", type=["png", "jpg", "jpeg", "webp", "bmp"],
-        accept_multiple_files=True, key="upload",
-    )  # fmt: skip
-    found: list[Picture] = []
-    for file in uploaded[:MOST_PICTURES]:
-        try:
-            found.append(Picture(file.name, _decoded(file.getvalue(), file.name), None))
-        except CalibrantError as error:
-            st.warning(plain(error), icon=":material/warning:")
-    if len(uploaded) > MOST_PICTURES:
-        st.warning(f"Only the first {MOST_PICTURES} are used.", icon=":material/warning:")
-    if uploaded:
-        return found
-    return _samples(shelf, model)
-
-
-def _decoded(data: bytes, name: str) -> Any:
-    if len(data) > UPLOAD_MEGABYTES << 20:
-        raise DataError(f"is larger than {UPLOAD_MEGABYTES} MB", where=name)
-    return _decode(hashlib.sha256(data).hexdigest(), _Bytes(data), name)
-
-
-@dataclass(frozen=True)
-class _Bytes:
-    """Bytes that do not take part in the cache's key; their hash does."""
-
-    data: bytes
-
-    def __hash__(self) -> int:
-        return 0
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Bytes)
-
-
-@lru_cache(24)
-def _decode(digest: str, content: _Bytes, name: str) -> Any:
-    return pictures.decode(io.BytesIO(content.data), name=name)
-
-
-def _samples(shelf: Shelf, model: Model) -> list[Picture]:
-    """Pictures of a run with the same classes, a few at a time."""
-    for run in sorted(shelf.runs, key=lambda r: r.path.parent != model.path.parent and r.path != model.path.parent):
-        best = run.best()
-        if best is None or best.source.class_names != model.card.classes:
-            continue
-        where = pictures.folders(shelf, run, best, settings.current().images)
-        if where:
-            return _samples_of(run, where)
-    st.markdown("There are no samples: no run here has this file's classes and pictures that may be shown.")
-    return []
-
-
-def _samples_of(run: Run, where: tuple[Any, ...]) -> list[Picture]:
-    best = run.best()
-    if best is None:
-        return []
-    scored = Scored.of(best)
-    table = rows.rows_of(scored)
-    pages = max(1, len(table.label) // 3)
-    page = controls.slide(
-        "Samples", 1, min(pages, 200), key="sample", default=1,
-        help=f"Three pictures at a time from {best.name} of the run, spread over all of it.",
-    )  # fmt: skip
-    # A fixed shuffle: neighbours in a file are of one class.
-    order = np.random.default_rng(0).permutation(len(table.label))
-    chosen = np.sort(order[3 * (page - 1) : 3 * page])
-    found = []
-    for row in rows.read(scored, table, chosen):
-        path = pictures.find(where, row.id)
-        if path is not None:
-            with open(path, "rb") as stream:
-                image = pictures.decode(stream, name=path.name)
-            found.append(Picture(row.id, image, best.source.class_names[row.label]))
-    return found
 
 
 # ---- knobs ----

@@ -15,7 +15,7 @@ from calibrant.dashboard import jobs
 from calibrant.dashboard.switches import ALL, MAIN, SECTIONS, Switch, settings
 from calibrant.predictions import read_predictions
 
-from .browser import Server, Tab, new_tab, screenshot, start_server
+from .browser import PATIENCE, Server, Tab, new_tab, screenshot, start_server
 from .conftest import write_features
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(580)]
@@ -74,12 +74,15 @@ def move(tab: Tab, switch: Switch) -> Any:
 def command_holds(tab: Tab, wanted: str) -> None:
     """Until one of the command's settings is this, numbers to nine digits."""
     key, _, value = wanted.partition("=")
-    tab.page.wait_for_function("key => document.querySelector('pre code')?.innerText.includes(key + '=')", arg=key)
-    words = shlex.split(tab.page.locator("pre code").inner_text())
-    found = [w.partition("=")[2] for w in words if w.startswith(f"{key}=")]
-    assert len(found) == 1, (wanted, words)
-    shown, asked = json.loads(found[0]), json.loads(value)
-    assert shown == (pytest.approx(asked, rel=1e-9) if isinstance(asked, float) else asked), (wanted, words)
+    asked = json.loads(value)
+    words: list[str] = []
+    for _ in range(PATIENCE // 100):
+        words = shlex.split(tab.page.locator("pre code").inner_text())
+        found = [json.loads(w.partition("=")[2]) for w in words if w.startswith(f"{key}=")]
+        if found == [pytest.approx(asked, rel=1e-9) if isinstance(asked, float) else asked]:
+            return
+        tab.page.wait_for_timeout(100)
+    raise AssertionError(f"{wanted} is not in {words}")
 
 
 def test_every_switch_changes_the_command_that_will_run(lab: tuple[Tab, Server, Path]) -> None:
@@ -129,6 +132,7 @@ def test_a_head_is_compared_with_the_baseline_and_kept(lab: tuple[Tab, Server, P
     tab.page.get_by_role("button", name="Train this head").click()
     tab.page.wait_for_function("() => document.body.innerText.includes('lab/head-002')")  # the next free name
     tab.page.get_by_text("Training for").wait_for(state="detached")
+    tab.page.locator(".st-key-lab-table").scroll_into_view_if_needed()
     tab.page.locator(".st-key-lab-table [role=gridcell]").filter(has_text="lab/head-001").wait_for(state="attached")
     tab.idle()
     first, second = (s.job.result()["test"] for s in reversed(jobs.states(root)))
