@@ -71,7 +71,9 @@ def images_for(path: Path, class_names: Sequence[str], *, split: str) -> ImageSe
     if not folders:
         files = image_files(path)
         if not files:
-            raise DataError("holds no images", where=path)
+            shards = any(p.suffix in (".tar", ".parquet") for p in path.iterdir())
+            fix = "a run folder predicts on image folders; deployed files (calibrant export) read shards too"
+            raise DataError("holds no images", where=path, fix=fix if shards else None)
         return from_files(files, [-1] * len(files), path)
     strange = [name for name in folders if name not in class_names]
     if strange:

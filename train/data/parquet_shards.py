@@ -30,7 +30,7 @@ KEPT_BYTES = 64 << 20  # of row groups, a process
 _SPLITS = ("train", "val", "test")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # there may be millions of them
 class ParquetImage:
     """An image in a row of a Parquet file."""
 
@@ -90,7 +90,7 @@ class _RowGroups:
 _row_groups = _RowGroups()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Row:
     key: str
     image: ParquetImage
