@@ -134,10 +134,11 @@ def likeliest(
 
     spread = float(np.abs(centred).mean())
     x = np.asarray([slope if slope is not None else 1.0 / max(spread, 1e-12), 0.0])
-    free = np.asarray([slope is None, bool(np.ptp(ratio))])  # equal counts: a does nothing and stays 0
+    free = np.asarray([slope is None, True])
     value, gradient, hessian = look(x)
     for _ in range(100):
         scaled = np.where(np.outer(free, free), hessian, np.eye(2))
+        # Equal counts: a does nothing, its row is 0, and the shortest solution leaves it at 0.
         step = np.linalg.lstsq(scaled, np.where(free, gradient, 0.0), rcond=None)[0]
         size = 1.0
         while size > 1e-8:
