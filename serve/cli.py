@@ -27,6 +27,8 @@ import click
 @click.option("--batch-cap", type=click.IntRange(1, 4096), help="Rows in one run. [default: measured at the start]")
 @click.option("--monitor", is_flag=True, help="Watch confidence, drift and, with labels, calibration.")
 @click.option("--feedback-log", type=click.Path(path_type=Path), metavar="DIR", help="Also keep every answer there.")
+@click.option("--baseline", type=click.Path(path_type=Path), metavar="PREDICTIONS.parquet",
+              help="Labelled held-out rows: what is normal. [default: the first 1,000 labels]")  # fmt: skip
 @click.option(
     "--sample", default=1.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Share to watch and log."
 )

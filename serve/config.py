@@ -71,6 +71,7 @@ class ServeConfig:
     grace_seconds: float = 0.0  # between not ready and no new connections, for a load balancer to notice
     monitor: bool = False
     feedback_log: Path | None = None  # implies monitor
+    baseline: Path | None = None  # labelled predictions: what calibration counts as normal
     canaries: tuple[Share, ...] = ()
     shadows: tuple[Share, ...] = ()
     limits: Limits = field(default_factory=Limits)
@@ -86,5 +87,7 @@ class ServeConfig:
             raise ConfigError(f"is the port of HTTP, {self.port}", where="--grpc-port", fix="choose another")
         if self.watch.sample != 1.0 and not (self.monitor or self.feedback_log):
             raise ConfigError("samples nothing without --monitor or --feedback-log", where="--sample")
+        if self.baseline is not None and not (self.monitor or self.feedback_log):
+            raise ConfigError("is a baseline of nothing without --monitor or --feedback-log", where="--baseline")
         if self.watch.keep_days is not None and self.feedback_log is None:
             raise ConfigError("keeps nothing without --feedback-log", where="--keep-days")

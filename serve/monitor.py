@@ -25,7 +25,15 @@ from calibrant.model_card import ModelCard
 from calibrant.serve import conformal
 from calibrant.serve.knobs import Redo
 from calibrant.serve.log_index import Index, line_at
-from calibrant.serve.watch import CalibrationAlarm, DriftAlarm, Rolling, expected_accuracy, held_out_gap, rolling
+from calibrant.serve.watch import (
+    Baseline,
+    CalibrationAlarm,
+    DriftAlarm,
+    Rolling,
+    expected_accuracy,
+    held_out_gap,
+    rolling,
+)
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +94,10 @@ class Monitor:
         *,
         alarm: Callable[[str], None] | None = None,
         counts: bool = True,
+        baseline: Baseline | None = None,
     ) -> None:
-        """`counts=False`: only writes the log, for another process to watch."""
+        """`counts=False`: only writes the log, for another process to watch. `baseline`: of the calibration alarm;
+        without one it learns its own from the first labels."""
         self.model, self.card, self.config, self.writer, self.counts = model, card, config, writer, counts
         self._say = alarm or (lambda text: log.warning("%s", text))
         self._pending: deque[tuple[str, float, NDArray[np.float32], float | None]] = deque()
@@ -103,7 +113,7 @@ class Monitor:
         self._most_recent = max(100, min(20_000, RECENT_BYTES // (4 * len(model.classes))))
         self.rows = self.labels = 0
         classes = len(model.classes)
-        self.calibration = CalibrationAlarm(config.alpha, config.horizon)
+        self.calibration = CalibrationAlarm(config.alpha, config.horizon, baseline=baseline)
         self.confidence_drift = DriftAlarm(CONFIDENCE_BINS, alpha=config.alpha)
         self.prior_drift = DriftAlarm(classes, alpha=config.alpha)
         self._quantile = _some_quantile(card)
@@ -280,8 +290,8 @@ class Monitor:
             "model": self.model.name, "version": self.model.version, "sha256": self.model.sha256,
             "rows": self.rows, "labels": self.labels, "window": self.config.window,
             "alarms": {
-                "calibration": self._alarm(self.calibration), "confidence": self._alarm(self.confidence_drift),
-                "prior": self._alarm(self.prior_drift),
+                "calibration": {**self._alarm(self.calibration), "baseline_rows": self._baseline_rows},
+                "confidence": self._alarm(self.confidence_drift), "prior": self._alarm(self.prior_drift),
             },
         }  # fmt: skip
         if len(confidence):
@@ -315,6 +325,11 @@ class Monitor:
             **{key: labelled.get(key) for key in ("accuracy", "ece", "nll", "coverage")},
             "alarm": self.calibration.on,
         }  # fmt: skip
+
+    @property
+    def _baseline_rows(self) -> int:
+        """How many labelled rows the calibration alarm compares with; 0 while it has yet to learn what is normal."""
+        return 0 if self.calibration.baseline is None else self.calibration.baseline.rows
 
     @staticmethod
     def _alarm(alarm: CalibrationAlarm | DriftAlarm) -> dict[str, Any]:

@@ -150,7 +150,8 @@ def _refuse_what_ray_does_not_do(config: ServeConfig) -> None:
     default = ServeConfig(())
     options = {
         "grpc_port": "--grpc-port", "admin": "--admin", "tls_cert": "--tls-cert", "access_log": "--access-log",
-        "monitor": "--monitor", "feedback_log": "--feedback-log", "canaries": "--canary", "shadows": "--shadow",
+        "monitor": "--monitor", "feedback_log": "--feedback-log", "baseline": "--baseline",
+        "canaries": "--canary", "shadows": "--shadow",
         "grace_seconds": "--grace", "reload_seconds": "--reload", "ready_file": "--ready-file",
     }  # fmt: skip
     for name, option in options.items():

@@ -21,6 +21,7 @@ from calibrant import atomic, feedback
 from calibrant.errors import ConfigError, did_you_mean
 from calibrant.feedback import FeedbackWriter
 from calibrant.serve.app import Application, Options
+from calibrant.serve.baseline import baseline_of
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.http import Front
 from calibrant.serve.models import Model, Repository
@@ -100,7 +101,10 @@ class Server:
         card = model.session.card
         if self.monitors is not None and card is not None and "logits" in model.session.outputs:
             identity = feedback.Model(model.name, model.version, model.sha256, card.classes)
-            model.monitor = Monitor(identity, card, config.watch, self.monitors.writer, counts=self._leads)
+            baseline = baseline_of(config.baseline, card) if config.baseline is not None and self._leads else None
+            model.monitor = Monitor(
+                identity, card, config.watch, self.monitors.writer, counts=self._leads, baseline=baseline
+            )
             if config.feedback_log is not None and self._leads:
                 model.monitor.restore_later(config.feedback_log)
             self.monitors.add(model.monitor)

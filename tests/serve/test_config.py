@@ -48,6 +48,7 @@ def test_a_share_must_be_complete_and_possible(text: str) -> None:
         ({"tls_key": Path("k.pem")}, "--tls-key: needs the certificate"), ({"token": ""}, "--token: is empty"),
         ({"port": 9000, "grpc_port": 9000}, "--grpc-port: is the port of HTTP"),
         ({"watch": MonitorConfig(sample=0.5)}, "--sample: samples nothing"),
+        ({"baseline": Path("p.parquet")}, "--baseline: is a baseline of nothing"),
         ({"watch": MonitorConfig(keep_days=3), "monitor": True}, "--keep-days: keeps nothing"),
     ],
 )  # fmt: skip
