@@ -129,7 +129,7 @@ def triton(
 @click.option("--out", type=PATH, required=True, help="The .onnx file to write.")
 @click.option("--data", type=PATH, required=True, help="Held-out images, DIR/CLASS/*.jpg, for temperature and table.")
 @click.option("--calibration", type=PATH, help="Images for the ranges, labels not needed. Default: some of --data.")
-@click.option("--samples", type=int, default=64, show_default=True, help="Images used for the ranges.")
+@click.option("--samples", type=int, default=512, show_default=True, help="Images for ranges and corrections.")
 @click.option("--method", default="auto", show_default=True, help="static (CNN), dynamic (transformer), fp16 (GPU).")
 @click.option("--ranges", default="minmax", show_default=True, help="minmax, percentile or entropy.")
 @click.option(

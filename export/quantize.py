@@ -1,10 +1,10 @@
 """Quantizes a deployed file and says what it costs: every setting tried is a row of the table.
 
-Static int8 measures which blocks are sensitive by leaving one out of the fully quantized network at a time, keeps the
-worst in float as long as that costs little speed, lets the float network teach the classifier what the quantized
-features mean, and re-fits the temperature on the quantized network's own logits. Each file is run with graph
-optimisation off and on: onnxruntime may quantize a lone float convolution again when it loads the file, which shows as
-a larger error.
+Static int8 rounds weights so that outputs move least (rounding.py), measures which blocks are sensitive by leaving one
+out of the fully quantized network at a time, keeps the worst in float as long as that costs little speed, lets the
+float network teach the classifier what the quantized features mean, and re-fits the temperature on the quantized
+network's own logits. Each file is run with graph optimisation off and on: onnxruntime may quantize a lone float
+convolution again when it loads the file, which shows as a larger error.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ FLOAT = "float32"
 class Data:
     """Images as the graph takes them. Labels are -1 where unknown; without any, the float network is the teacher."""
 
-    calibration: Pixels  # for activation ranges and the bias: training images, no labels needed
-    images: Pixels  # half for the temperature, half for the table
+    calibration: Pixels  # for activation ranges and the corrections: training images, no labels needed
+    images: Pixels  # for the temperature and the table, each half measured with the temperature of the other
     labels: NDArray[np.int64] | None = None
 
     def halves(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -160,9 +160,8 @@ class Workshop:
         target = self.float_calibration[:LEVEL_IMAGES]
         errors = [rmse(run_logits(file, some, level=level), target) for level in ("disabled", "all")]
         gap = abs(errors[1] - errors[0]) / max(errors[0], 1e-9) if max(errors) > 1e-4 else 0.0
-        test = self.data.halves()[1]
-        same, clear = agreement(logits[test], self.float_logits[test], self.probabilities(self.float_logits[test]))
-        error = rmse(logits[test], self.float_logits[test])
+        same, clear = agreement(logits, self.float_logits, self.probabilities(self.float_logits))
+        error = rmse(logits, self.float_logits)
         return Trial(
             name, tuple(float_blocks), logits, weight, bias, error, gap, same, clear,
             body.stat().st_size / 1e6, Cost(),
@@ -203,14 +202,20 @@ class Workshop:
         )  # fmt: skip
 
     def refit(self, trial: Trial) -> Trial:
-        """Finds the factor on all temperatures on one half of the images and measures on the other."""
-        fit, test = self.data.halves()
-        factor = 1.0 if trial.name == FLOAT else self._factor(trial.logits[fit], fit)
+        """Finds the factor on all temperatures on all images; measures each half with the factor of the other half."""
+        everything = np.arange(len(self.data.images))
+        if trial.name == FLOAT:
+            factor, deployed = 1.0, self.formula(trial.logits, 1.0)
+        else:
+            factor = self._factor(trial.logits, everything)
+            deployed = np.empty_like(trial.logits)
+            for fit, test in (self.data.halves(), self.data.halves()[::-1]):
+                deployed[test] = self.formula(trial.logits[test], self._factor(trial.logits[fit], fit))
         labels = self.data.labels
         measured = None
-        if labels is not None and np.any(labels[test] >= 0):
-            known = test[labels[test] >= 0]
-            measured = quality(softmax(self.formula(trial.logits[known], factor)), labels[known])
+        if labels is not None and np.any(labels >= 0):
+            known = everything[labels >= 0]
+            measured = quality(softmax(deployed[known]), labels[known])
         return replace(trial, temperature=factor, quality=measured)
 
     def _factor(self, logits: Array, rows: NDArray[np.intp]) -> float:
@@ -286,7 +291,7 @@ def quantize_folders(
     data: Path,
     calibration: Path | None,
     *,
-    samples: int = 64,
+    samples: int = 512,
     method: str = "auto",
     ranges: str = "minmax",
     keep_float: Sequence[str] | None = None,
@@ -303,13 +308,16 @@ def quantize_folders(
     pixels = np.stack([card.preprocessing.pixels(found.image(i)) for i in range(len(found))])
     as_input = "uint8" if card.input.dtype == "uint8" else "float32"
     images: Pixels = pixels if as_input == "uint8" else card.preprocessing.normalise(pixels)
-    if calibration is None:
-        some = np.sort(np.random.default_rng(0).permutation(len(images))[:samples])
-        ranges_from = images[some]
+    labels = found.labels
+    if calibration is None:  # a third at most, and what fits the corrections is not in the table
+        drawn = np.random.default_rng(0).permutation(len(images))
+        count = min(samples, len(images) // 3)
+        some, rest = np.sort(drawn[:count]), np.sort(drawn[count:])
+        ranges_from, images, labels = images[some], images[rest], labels[rest]
     else:
         ranges_from = real_images(calibration, card.preprocessing, input=as_input, limit=samples)
     return quantize(
-        path, out, Data(ranges_from, images, found.labels), method=method, ranges=ranges, keep_float=keep_float  # type: ignore[arg-type]
+        path, out, Data(ranges_from, images, labels), method=method, ranges=ranges, keep_float=keep_float  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -340,7 +348,11 @@ def _static_trials(
         quantizer.write(files[name], float_blocks=blocks, **options)
         return shop.trial(name, files[name], blocks)
 
-    trials = [attempt("int8, one scale per tensor", (), per_channel=False), attempt("int8 per channel", ())]
+    trials = [
+        attempt("int8, one scale per tensor", (), per_channel=False),
+        attempt("int8 per channel, nearest", (), nearest=True),
+        attempt("int8 per channel", ()),
+    ]
     if keep is not None:
         return [*trials, attempt(f"float: {', '.join(keep)}", keep)] if keep else trials, {}
     sensitivity = _sensitivity(shop, quantizer)
@@ -380,7 +392,7 @@ def _write(shop: Workshop, body: Path, out: Path, chosen: Trial, base: Trial, me
     if calibrator is None or calibrator.get("method") == "temperature":
         before = 1.0 if calibrator is None else float(calibrator["parameters"]["temperature"])
         fitted = Calibrator("temperature", len(card.classes), {"temperature": before * factor})
-        fitted = fitted.with_context(fitted_on={"rows": len(shop.data.images) // 2, "refit": "quantized logits"})
+        fitted = fitted.with_context(fitted_on={"rows": len(shop.data.images), "refit": "quantized logits"})
         calibrator = json.loads(fitted.to_json())
     else:
         calibrator = {key: value for key, value in calibrator.items() if key != "conformal"}

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import ModelError
 from calibrant.export.head import Graph
+from calibrant.export.rounding import rounded_weights, with_weights
 from calibrant.export.trace import SCOPES
 
 Ranges = Literal["minmax", "percentile", "entropy"]
@@ -79,7 +80,8 @@ def block_of(node: onnx.NodeProto) -> str | None:
 
 
 class StaticQuantizer:
-    """Measures activation ranges once, then writes any number of files that differ in what stays float."""
+    """Measures activation ranges and rounds weights once, then writes any number of files that differ in what stays
+    float."""
 
     def __init__(self, body: Body, images: NDArray[Any], ranges: Ranges = "minmax", folder: Path | None = None) -> None:
         from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, create_calibrator
@@ -108,6 +110,7 @@ class StaticQuantizer:
             )  # fmt: skip
             calibrator.collect_data(Reader())
             self.ranges = calibrator.compute_data()
+        self.weights = rounded_weights(self.model, images)
 
     def _operators(self) -> list[str]:
         from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
@@ -115,15 +118,20 @@ class StaticQuantizer:
         return sorted(set(QLinearOpsRegistry) | set(QDQRegistry))
 
     def write(
-        self, path: Path, *, float_blocks: Collection[str] = (), per_channel: bool = True, reduce_range: bool = False
+        self, path: Path, *, float_blocks: Collection[str] = (), per_channel: bool = True, nearest: bool = False
     ) -> None:
-        """The body with int8 weights and uint8 activations; the named blocks stay float."""
+        """The body with int8 weights and uint8 activations; the named blocks stay float.
+
+        Scales of single channels come with weights rounded for the output (rounding.py) unless `nearest`.
+        """
         from onnxruntime.quantization import QDQQuantizer, QuantType
 
         excluded = [*self.body.prologue, *(n for b in float_blocks for n in self.body.blocks[b])]
+        compensated = per_channel and not nearest
+        weights = {name: w for name, w in self.weights.items() if compensated and name not in excluded}
         with quiet():
             quantizer = QDQQuantizer(
-                copy.deepcopy(self.model), per_channel, reduce_range, QuantType.QInt8, QuantType.QUInt8, self.ranges,
+                with_weights(self.model, weights), per_channel, False, QuantType.QInt8, QuantType.QUInt8, self.ranges,
                 [], excluded, self._operators(), {},
             )  # fmt: skip
             quantizer.quantize_model()

@@ -8,6 +8,7 @@ import onnx
 import pytest
 import torch
 from numpy.typing import NDArray
+from onnx import numpy_helper
 from PIL import Image
 from torch import Tensor, nn
 
@@ -18,7 +19,7 @@ from calibrant.export.measure import Cost, agreement, ridge, rmse
 from calibrant.export.parity import session, softmax
 from calibrant.export.quantize import Data, Trial, choose, quantize, quantize_folders
 from calibrant.export.quantize_report import lines
-from calibrant.export.quantizers import Body, block_of
+from calibrant.export.quantizers import Body, StaticQuantizer, block_of
 from calibrant.onnx_file import OnnxFile
 
 from .conftest import CLASSES, PREPROCESSING, PRIOR, pixels, spread
@@ -81,7 +82,8 @@ def test_static_file_is_smaller_close_and_still_editable(cnn: Path, data: Data, 
     out = tmp_path / "int8.onnx"
     result = quantize(cnn, out, data, seconds=0.02)
     names = [t.name for t in result.trials]
-    assert names[:3] == ["float32", "int8, one scale per tensor", "int8 per channel"]
+    assert names[:4] == ["float32", "int8, one scale per tensor", "int8 per channel, nearest", "int8 per channel"]
+    assert {t.quality.rows for t in result.trials if t.quality} == {96}  # each half with the other's temperature
     assert set(result.sensitivity) == {"stem.0", "blocks.0.0", "blocks.1.0"}
     model = onnx.load(out)
     onnx.checker.check_model(model, full_check=True)
@@ -107,6 +109,24 @@ def test_static_file_is_smaller_close_and_still_editable(cnn: Path, data: Data, 
         assert name in text
     with pytest.raises(ModelError, match="is int8 already"):
         quantize(out, tmp_path / "again.onnx", data)
+
+
+@pytest.mark.parametrize("nearest", [False, True])
+def test_int8_file_holds_the_rounded_weights(cnn: Path, data: Data, tmp_path: Path, nearest: bool) -> None:
+    quantizer = StaticQuantizer(Body.of(onnx.load(cnn)), data.calibration)
+    quantizer.write(tmp_path / "q.onnx", float_blocks=["blocks.0.0"], nearest=nearest)
+    graph = onnx.load(tmp_path / "q.onnx").graph
+    arrays = {i.name: numpy_helper.to_array(i).astype(np.float64) for i in graph.initializer}
+    makers = {n.output[0]: n for n in graph.node}
+    gaps = {}
+    for node in graph.node:
+        if node.op_type == "Conv" and node.input[1] in makers:
+            q, scale, zero = (arrays[name] for name in makers[node.input[1]].input)
+            steps = quantizer.weights[node.name] / scale[:, None, None, None]
+            gaps[node.name] = float(np.abs(q - steps).max())
+            assert not zero.any()
+    assert len(gaps) == 2  # the float block is not among them
+    assert max(gaps.values()) > 0.9 if nearest else max(gaps.values()) < 1e-3
 
 
 def test_refit_brings_back_a_temperature_that_was_off(cnn: Path, data: Data, tmp_path: Path) -> None:
@@ -199,11 +219,12 @@ def test_blocks_are_named_as_the_network_names_them() -> None:
 def test_folders_and_wrong_settings(cnn: Path, tmp_path: Path) -> None:
     for k, name in enumerate(CLASSES[:2]):
         (tmp_path / "data" / name).mkdir(parents=True)
-        for i, image in enumerate(pixels(10, seed=k)):
+        for i, image in enumerate(pixels(15, seed=k)):
             Image.fromarray(image).save(tmp_path / "data" / name / f"{i}.png")
     out = tmp_path / "q.onnx"
     result = quantize_folders(cnn, out, tmp_path / "data", None, samples=12, keep_float=["blocks.0.0"])
     assert result.chosen.quality is not None
+    assert result.chosen.quality.rows == 20  # the ten for the ranges are not in the table
     assert out.exists()
     known = Body.of(onnx.load(cnn)).blocks
     assert "blocks.0.0" in known
