@@ -109,12 +109,16 @@ def test_clca_adds_the_aggregation_head_and_the_cache(image_folder: Path, tmp_pa
     out = tmp_path / "run"
     _call(
         "--data", str(image_folder), "--model", "vit_tiny_patch16_224", "--image-size", "64", "--epochs", "1",
-        "--device", "cpu", "--batch-size", "8", "--token-reduction", "evit", "--keep-rate", "0.5", "--clca",
+        "--device", "cpu", "--batch-size", "8", "--token-reduction", "evit", "--keep-rate", "0.5,0.75", "--clca",
         "--set", "model.options.depth=4", "--set", "model.options.embed_dim=48", "--set", "model.options.num_heads=3",
         "--set", "model.token_reduction.locations=[1, 2]", "--out", str(out),
     )  # fmt: skip
-    names = set(load_run(out).network.network.state_dict())
+    network = load_run(out).network.network
+    assert network.settings.rates == (0.5, 0.75)
+    names = set(network.state_dict())
     assert any(n.startswith("cla.") for n in names)
     assert "clc.clr" in names
     with pytest.raises(ConfigError, match="--clca: needs a token reduction"):
         _call("--data", str(image_folder), *TINY, "--clca", "--out", str(tmp_path / "other"))
+    with pytest.raises(ConfigError, match='--keep-rate: "0.5,half" is not a number, or numbers like'):
+        _call("--data", str(image_folder), *TINY, "--token-reduction", "evit", "--keep-rate", "0.5,half")
