@@ -86,7 +86,7 @@ def serve(
         if len(specs) > 1:
             raise ConfigError(f"--name is for one model, and there are {len(specs)}", where="calibrant serve")
         specs = [dataclasses.replace(specs[0], name=name)]
-    _log_to_stderr(quiet=quiet, access=options["access_log"])
+    _log_to_stderr(quiet=quiet, access=options["access_log"], worker=None if seat is None else seat.number)
     config = ServeConfig(
         specs, providers=providers or None, grace_seconds=grace,
         canaries=tuple(Share.parse(text, "--canary") for text in canaries),
@@ -116,10 +116,11 @@ def _announce(url: str, names: list[str], grpc_port: int | None, workers: int) -
     sys.stdout.flush()
 
 
-def _log_to_stderr(*, quiet: bool, access: bool) -> None:
+def _log_to_stderr(*, quiet: bool, access: bool, worker: int | None) -> None:
+    who = "" if worker is None else f"worker {worker} "
     logging.basicConfig(
         level=logging.WARNING if quiet else logging.INFO, stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        format=f"%(asctime)s {who}%(levelname)s %(name)s: %(message)s",
     )  # fmt: skip
     if access:  # bare JSON lines, also when the rest is quiet
         handler = logging.StreamHandler(sys.stderr)
