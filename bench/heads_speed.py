@@ -169,10 +169,15 @@ def bench_fused(images: Path, weights: Path | None, model: str, repeats: int) ->
     backbone = load_backbone(model, weights=weights, pretrained=False)
     preprocessing = evaluation_transform(backbone)
     x, y = toy(500)
-    heads = {
-        "linear, standardised": ["input.transform=standardise"],
-        "cosine, standardised, power .5": ["head.kind=cosine", "input.transform=standardise", "input.power=0.5"],
-    }
+    lda = ["head.kind=lda", "head.between=0.15", "head.shrinkage=0.8", "input.power=0.5"]
+    heads: dict[str, tuple[list[str], tuple[str, ...]]] = {
+        "linear, standardised": (["input.transform=standardise"], ("eval",)),
+        "cosine, standardised, power .5": (
+            ["head.kind=cosine", "input.transform=standardise", "input.power=0.5"], ("eval",),
+        ),
+        "lda, power .5": (lda, ("eval",)),
+        "lda, power .5, with the mirrored view": (lda, ("eval", "flip")),
+    }  # fmt: skip
     names = [str(k) for k in range(CLASSES)]
     files: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -180,10 +185,10 @@ def bench_fused(images: Path, weights: Path | None, model: str, repeats: int) ->
         file = Path(folder) / "m.onnx"
         export_onnx(plain, file, class_names=names, preprocessing=preprocessing)
         files["backbone with its own head"] = file.read_bytes()
-        for name, settings in heads.items():
+        for name, (settings, views) in heads.items():
             config = head_config({}, ["optimizer.epochs=2", *settings])
             trained = train_head(config, x, y, CLASSES)
-            network, _ = fuse(backbone, trained, config.head, ("eval",))
+            network, _ = fuse(backbone, trained, config.head, views)
             export_onnx(network, file, class_names=names, preprocessing=preprocessing,
                         train_prior=[1 / CLASSES] * CLASSES)  # fmt: skip
             files[name] = file.read_bytes()
