@@ -64,7 +64,7 @@ def test_a_network_without_positions_is_refused_and_told_what_to_do() -> None:
 
 def test_a_spot_on_an_even_pattern_is_where_the_residual_is_largest() -> None:
     wave = 4 * torch.sin(torch.arange(64) * 0.8)[:, None] + 4 * torch.sin(torch.arange(64) * 0.5)
-    x = wave.expand(2, 3, 64, 64).clone()
+    x = (wave * torch.linspace(1.5, 1.0, 64)[:, None]).expand(2, 3, 64, 64).clone()  # brightest at the top
     x[0, :, 40:48, 10:18] += torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
     x[1, :, 5:13, 50:58] += torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
     maps = spectral_residual(x)

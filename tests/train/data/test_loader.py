@@ -120,9 +120,9 @@ def test_donors_come_with_their_labels_and_an_unreadable_one_is_named_and_lends_
         files[i].write_bytes(b"no image")  # type: ignore[union-attr]
     images = ImageSet(images.ids, images.labels, files=tuple(files))
     store, augmentation = FileStore(images, whole), Augmentation(AugmentConfig(crop="random-resized"), SMALL)
-    donors = Donors(images.labels, images.counts(3).astype(float), rate=1.0, seed=4)
+    donors = Donors(images.labels, images.counts(3).astype(float), rate=0.6, seed=4)
     dataset = TrainDataset(images, store, augmentation, seed=4, donors=donors)
-    batch = dataset.__getitems__([(i, 0, i) for i in range(14)])  # blue alone: every row receives
+    batch = dataset.__getitems__([(i, 0, i) for i in range(14)])  # blue alone: any row may receive
     rows, indices = donors.draw(images.labels[:14], 0, np.arange(14))
     good = [r for r, i in zip(rows, indices, strict=True) if i not in torn]
     assert batch.donated is not None
