@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from calibrant.export.speed import kept
 from calibrant.model_card import ModelCard
 
 
@@ -91,10 +92,12 @@ def markdown(card: ModelCard) -> str:
 
 def _metrics(metrics: Mapping[str, Any]) -> list[str]:
     before, after = metrics.get("before"), metrics.get("after")
+    speed = kept(metrics)
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         names = [n for n in after if n in before]
         body = [f"| {n} | {_number(before[n])} | {_number(after[n])} |" for n in names]
-        return ["| metric | before calibration | after |", "|---|---:|---:|", *body]
+        told = [f"| {k} | | {_number(v)} |" for k, v in speed.items()]
+        return ["| metric | before calibration | after |", "|---|---:|---:|", *body, *told]
     return ["| metric | value |", "|---|---:|", *(f"| {k} | {_number(v)} |" for k, v in metrics.items())]
 
 

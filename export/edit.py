@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import CheckFailed, ConfigError, DataError, did_you_mean
+from calibrant.export import speed
 from calibrant.export.assemble import build_tail, calibrator_of, feature_dim, knob_defaults, raw_head, write_deployed
 from calibrant.export.config import read_prior
 from calibrant.export.fold import Array, FittedCalibrator, apply_gauge
@@ -42,9 +43,9 @@ def recalibrate(path: str | Path, calibrator: FittedCalibrator | None, *, out: s
         block = json.loads(calibrator.to_json())
         what = f"recalibrated: {block['method']}"
         _check_source(block, card, file.path)
-        card = replace(card, calibrator=block, metrics=dict(block.get("metrics", {})))
+        card = replace(card, calibrator=block, metrics={**block.get("metrics", {}), **speed.kept(card.metrics)})
     else:
-        card = replace(card, calibrator=None, metrics={})
+        card = replace(card, calibrator=None, metrics=speed.kept(card.metrics))
     if card.conformal:
         log.warning("the conformal quantiles were fitted on the old probabilities and are dropped")
         card = replace(card, conformal=None)

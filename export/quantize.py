@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from calibrant.calibration import Calibrator
 from calibrant.calibration.adjustment import adjusted_logits
 from calibrant.errors import CheckFailed, ConfigError, DataError, ModelError, did_you_mean
+from calibrant.export import speed
 from calibrant.export.assemble import build_tail, calibrator_of, feature_dim, raw_head, write_deployed
 from calibrant.export.edit import noted
 from calibrant.export.fold import Array, apply_gauge
@@ -277,7 +278,7 @@ def quantize(
                 warnings.append("half precision is for GPUs; on a CPU it is slower than float32")
         else:
             raise ConfigError(f'unknown method "{method}"', fix=did_you_mean(method, ("static", "dynamic", "fp16")))
-        costs = time_together(list(files.values()), data.images[:8], seconds=seconds)
+        costs = time_together(list(files.values()), data.images[: speed.BATCH], seconds=seconds)
         trials = [replace(t, cost=costs[i]) for i, t in enumerate([base, *found])]
         trials = [shop.refit(t) for t in trials]
         chosen = choose(trials[1:])
@@ -404,6 +405,7 @@ def _write(shop: Workshop, body: Path, out: Path, chosen: Trial, base: Trial, me
     }  # fmt: skip
     card = replace(
         card, calibrator=calibrator, class_temperatures=taus, precision=precision, conformal=None, verify=None,
+        metrics={**card.metrics, **speed.entry(chosen.cost.large, min(speed.BATCH, len(shop.data.images)))},
         source={**card.source, "float_graph": card.hashes.get("graph")},
     )  # fmt: skip
     if shop.card.conformal or (shop.card.calibrator or {}).get("conformal"):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.calibration import Calibrator
 from calibrant.errors import CheckFailed, ConfigError, DataError, ModelError
+from calibrant.export import speed
 from calibrant.export.config import ExportConfig, read_prior
 from calibrant.export.edit import restamp
 from calibrant.export.on_predictions import check_predictions, find_predictions, line
@@ -52,8 +53,11 @@ def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportC
         source={"run": trained.run.resolve().name, "model": trained.model_name, "checkpoint_sha256": trained.sha256},
         real_images=real, verify=config.verify,
     )  # fmt: skip
+    if not config.verify:
+        return card
+    card = restamp(Path(path), replace(card, metrics={**card.metrics, **speed.measure(path, card)}))
     stored = find_predictions(trained.run)
-    if not config.verify or stored is None or images is None:
+    if stored is None or images is None:
         return card
     return _check_stored(Path(path), card, stored, images)
 

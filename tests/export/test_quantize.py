@@ -97,6 +97,7 @@ def test_static_file_is_smaller_close_and_still_editable(cnn: Path, data: Data, 
     card = OnnxFile.open(out).card()
     assert card.precision["dtype"] == "int8"
     assert card.precision["after"]["setting"] == result.chosen.name
+    assert card.metrics["images_per_second"] == pytest.approx(8 / result.chosen.cost.large, rel=0.01)
     assert card.prior.total == 1.0
     assert card.calibrator is not None
     assert card.calibrator["parameters"]["temperature"] == pytest.approx(2.0 * result.chosen.temperature)

@@ -17,7 +17,7 @@ from calibrant.atomic import write_json, write_text
 from calibrant.calibration import Calibrator, fit
 from calibrant.cli import cli
 from calibrant.errors import CalibrantError, CheckFailed, ConfigError, DataError, FormatError
-from calibrant.export import ExportConfig, export_run
+from calibrant.export import ExportConfig, edit, export_run
 from calibrant.export.parity import session, softmax
 from calibrant.onnx_file import OnnxFile
 from calibrant.predictions import Predictions
@@ -51,7 +51,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = TrainConfig(model=ModelConfig(name="test_resnet"))
     nothing = ImageSet((), np.zeros(0, np.int64), files=())
     block = model_block(
-        config, Splits(NAMES, nothing, nothing), PREPROCESSING, np.array([6, 3, 1]), create_loss("ce", num_classes=3)
+        config,
+        Splits(NAMES, nothing, nothing),
+        PREPROCESSING,
+        np.array([6, 3, 1]),
+        create_loss("ce", num_classes=3),
+        {},
     )
     block |= {"class_temperatures": TAUS, "feature_norm": [5.0, 1.0]}
     folder.mkdir()
@@ -71,6 +76,20 @@ def model(run: Path) -> Path:
 
 def call(*arguments: object) -> Result:
     return CliRunner().invoke(cli, [str(a) for a in arguments])
+
+
+def test_speed_is_in_the_card_and_survives_edits(run: Path, model: Path, tmp_path: Path) -> None:
+    metrics = OnnxFile.open(model).card().metrics
+    assert metrics["images_per_second"] > 0
+    assert metrics["images_per_second_at"] == {"batch": 8, "threads": 1}
+    other = tmp_path / "other.onnx"
+    edit.recalibrate(model, Calibrator("temperature", 3, {"temperature": 1.5}, metrics={"ece": 0.1}), out=other)
+    assert OnnxFile.open(other).card().metrics == {"ece": 0.1, **metrics}
+    edit.recalibrate(other, None)
+    assert OnnxFile.open(other).card().metrics == metrics
+    assert "| images_per_second | " in call("inspect", other, "--markdown").stdout
+    required = export_run(run, tmp_path / "required.onnx", ExportConfig(knobs="required"))
+    assert required.metrics == {}  # it cannot be called with images alone
 
 
 def test_run_is_exported_with_its_temperatures_prior_and_images(run: Path, model: Path) -> None:
