@@ -181,8 +181,9 @@ def _start(features: FeaturesRef, values: Mapping[str, Value], arguments: Sequen
 
 
 def _free_name(root: Path) -> str:
-    number = 1
-    while (root / "lab" / f"head-{number:03d}").exists():
+    """Of no folder that is there, and of none that a job is about to make."""
+    number, taken = 1, {s.job.about.get("kept") for s in jobs.states(root) if s.running}
+    while (root / "lab" / f"head-{number:03d}").exists() or f"lab/head-{number:03d}" in taken:
         number += 1
     return f"lab/head-{number:03d}"
 

@@ -155,12 +155,20 @@ class Tab:
         """The chart whose words for those who do not see it begin like this."""
         return self.page.locator(f'[data-testid=stVegaLiteChart][aria-label^="{alt}"]')
 
-    def cells(self, key: str) -> list[str]:
-        """What the hidden table of a data frame holds, row by row, of the part in view, a moment after the canvas."""
-        self.page.locator(f".st-key-{key}").scroll_into_view_if_needed()
-        place = f".st-key-{key} [role=gridcell]"
-        self.page.locator(place).first.wait_for(state="attached")
-        return [str(t) for t in self.page.locator(place).all_text_contents()]
+    def cells(self, header: str) -> list[str]:
+        """What the data frame with this column holds, row by row, as far as it is in view.
+
+        It is drawn on a canvas; a hidden table beside it comes a moment later, and only where it has been scrolled to.
+        """
+        frames = self.page.locator("[data-testid=stDataFrame]")
+        frames.first.wait_for()
+        for i in range(frames.count()):
+            frame = frames.nth(i)
+            frame.evaluate("e => e.scrollIntoView({block: 'center'})")
+            frame.locator("[role=gridcell]").first.wait_for(state="attached")
+            if header in frame.locator("[role=columnheader]").all_text_contents():
+                return [str(t) for t in frame.locator("[role=gridcell]").all_text_contents()]
+        raise AssertionError(f"no table has a column {header}")
 
     def wait_until(self, condition: str, argument: Any = None) -> None:
         self.page.wait_for_function(condition, arg=argument, timeout=PATIENCE)

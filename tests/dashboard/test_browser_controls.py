@@ -100,7 +100,7 @@ def test_run_predictions_calibrator_rows_and_table_are_followed(tab: Tab, runs: 
         tab.page.get_by_role("radio", name=button).or_(tab.page.get_by_role("button", name=button)).first.click()
         tab.wait_for_address(address)
         tab.page.get_by_text(text).first.wait_for()
-    cells = tab.cells("class-table")
+    cells = tab.cells("Recall (%)")
     assert "leaf-07" in cells
     assert str(int((data.labels == 7).sum())) in cells
     tab.check()
@@ -109,11 +109,11 @@ def test_run_predictions_calibrator_rows_and_table_are_followed(tab: Tab, runs: 
 @pytest.mark.slow
 def test_the_comparison_follows_the_chosen_runs(tab: Tab) -> None:
     tab.open("?compare=fedlas|leaves", wait_for="files to compare")
-    assert {"fedlas", "leaves"} <= set(tab.cells("rank-table"))
+    assert {"fedlas", "leaves"} <= set(tab.cells("Mean rank"))
     tab.page.get_by_text("Two runs whose 95 % intervals overlap").wait_for()
-    tab.page.locator(".st-key-compare [data-baseweb=tag]").filter(has_text="fedlas").locator(
-        "[role=presentation], svg"
-    ).last.click()
+    line = tab.page.get_by_role("combobox", name=re.compile("files to compare"))
+    line.focus()
+    line.press("Backspace")
     tab.page.get_by_text("Choose a second run.").wait_for()
     tab.check()
 
