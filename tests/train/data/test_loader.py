@@ -45,6 +45,10 @@ def test_ranks_share_each_batch_in_order_with_equal_rows() -> None:
     for batch, a, b in zip(whole_batches, *parts, strict=True):
         assert len(a) == len(b)
         assert [p for p in a + b if p[2] >= 0] == batch  # the last one has 5 rows and is padded to 6
+    for count in (23, 19):  # a last batch of five rows, and of one: then the second process has padding alone
+        for rank in (0, 1):
+            plan = BatchPlan(count, 6, seed=3, rank=rank, world=2)
+            assert [plan.own_rows(step) for step in range(4)] == [sum(p >= 0 for _, _, p in batch) for batch in plan]
 
 
 def test_drop_last_leaves_the_short_batch_out_unless_it_is_all_there_is() -> None:

@@ -42,6 +42,21 @@ def test_evaluation_and_the_first_epochs_count_every_row() -> None:
     assert loss.eval()(Z, Y).item() == whole
 
 
+@pytest.mark.parametrize("name", [name for name, cls in LOSSES.items() if cls.trains_classifier])
+def test_every_loss_waits_for_its_epoch(name: str) -> None:
+    torch.manual_seed(0)
+    z, f, y = torch.randn(8, 4).tanh(), torch.randn(8, 5), torch.randint(0, 4, (8,))
+    values = []
+    for share, epoch in ((1.0, 0), (0.3, 0), (0.3, 1)):
+        loss = create_loss(name, num_classes=4, feature_dim=5, class_counts=[9, 5, 3, 2], keep_hardest=share)
+        torch.manual_seed(1)
+        for p in loss.parameters():
+            torch.nn.init.normal_(p)
+        loss.on_epoch_start(epoch, 9)
+        values.append(loss(z, y, f, torch.arange(8)).item())
+    assert values[0] == values[1] < values[2]
+
+
 @pytest.mark.parametrize("soft", ["hard", "mixed", "dense"])
 @pytest.mark.parametrize("name", [name for name, cls in LOSSES.items() if cls.trains_classifier])
 def test_every_loss_keeps_its_hardest_rows(name: str, soft: str) -> None:
