@@ -40,8 +40,9 @@ from calibrant.calibration.compare import compare
 from calibrant.export import edit, export_onnx
 from calibrant.export.measure import agreement, run_logits, run_outputs
 from calibrant.export.parity import softmax
-from calibrant.export.quantize import Data, quantize, row
+from calibrant.export.quantize import quantize
 from calibrant.export.quantize_report import lines
+from calibrant.export.trials import Data, row
 from calibrant.preprocessing import Preprocessing, open_image
 from calibrant.progress import progress, table
 

@@ -13,230 +13,28 @@ import json
 import logging
 import tempfile
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
-import onnx
-from numpy.typing import NDArray
 
 from calibrant.calibration import Calibrator
-from calibrant.calibration.adjustment import adjusted_logits
-from calibrant.errors import CheckFailed, ConfigError, DataError, ModelError, did_you_mean
+from calibrant.errors import ConfigError, DataError, did_you_mean
 from calibrant.export import speed
-from calibrant.export.assemble import build_tail, calibrator_of, feature_dim, raw_head, write_deployed
+from calibrant.export.assemble import build_tail, write_deployed
 from calibrant.export.edit import noted
-from calibrant.export.fold import Array, apply_gauge
-from calibrant.export.head import cut
-from calibrant.export.inspection import check_intact
-from calibrant.export.measure import (
-    Cost,
-    Quality,
-    agreement,
-    quality,
-    ridge,
-    rmse,
-    run_logits,
-    run_outputs,
-    time_together,
-)
-from calibrant.export.parity import softmax
-from calibrant.export.quantizers import (
-    Body,
-    Ranges,
-    StaticQuantizer,
-    check_quantizable,
-    write_dynamic,
-    write_half,
-)
-from calibrant.export.tail import Tail, tail_reads
-from calibrant.model_card import ModelCard, Prior
+from calibrant.export.measure import rmse, run_logits, time_together
+from calibrant.export.quantizers import Ranges, StaticQuantizer, write_dynamic, write_half
+from calibrant.export.tail import Tail
+from calibrant.export.trials import FLOAT, Data, Pixels, Result, Trial, choose, row
+from calibrant.export.workshop import Workshop
+from calibrant.model_card import ModelCard
 from calibrant.onnx_file import OnnxFile
 
 log = logging.getLogger(__name__)
 Method = Literal["auto", "static", "dynamic", "fp16"]
-Pixels = NDArray[Any]
-LEVEL_GAP = 0.05  # largest relative difference of the error between optimisation off and on
-SLOWER = 0.9  # share of the fastest setting's speed that a more accurate one must keep
 MOST_FLOAT = 4  # blocks kept in float at most
-RANGE_IMAGES = 64  # more change nothing measurable
-LEVEL_IMAGES = 64
-FLOAT = "float32"
-
-
-@dataclass(frozen=True)
-class Data:
-    """Images as the graph takes them. Labels are -1 where unknown; without any, the float network is the teacher."""
-
-    calibration: Pixels  # for activation ranges and the corrections: training images, no labels needed
-    images: Pixels  # for the temperature and the table, each half measured with the temperature of the other
-    labels: NDArray[np.int64] | None = None
-
-    def halves(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        order = np.random.default_rng(0).permutation(len(self.images))
-        return np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One setting: what stays float, what it measured."""
-
-    name: str
-    float_blocks: tuple[str, ...]
-    logits: Array  # the network's own, on `Data.images`, after the bias correction
-    weight: Array | None  # added to the classifier's weight, where the float network could teach it
-    bias: Array  # added to its bias
-    rmse: float  # of row-centred logits against the float network
-    level_gap: float  # relative difference of that error between optimisation off and on
-    agreement: float  # share of equal winners
-    clear_agreement: float  # where the float margin exceeds 0.1
-    megabytes: float
-    cost: Cost
-    temperature: float = 1.0  # factor found by the re-fit
-    quality: Quality | None = None
-
-    @property
-    def stable(self) -> bool:
-        return self.level_gap <= LEVEL_GAP
-
-
-@dataclass(frozen=True)
-class Result:
-    card: ModelCard
-    chosen: Trial
-    trials: tuple[Trial, ...]  # the float file first
-    sensitivity: dict[str, float] = field(default_factory=dict)  # block: share of the error that it causes
-    warnings: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "chosen": self.chosen.name, "sensitivity": self.sensitivity, "warnings": list(self.warnings),
-            "settings": [row(t, self.trials[0]) for t in self.trials],
-        }  # fmt: skip
-
-
-class Workshop:
-    """The files of one quantization: the body, the bare classifier behind it, and the float network's answers."""
-
-    def __init__(self, path: Path, data: Data, folder: Path) -> None:
-        self.source = OnnxFile.open(path)
-        self.card, self.data, self.folder = self.source.card(), data, folder
-        check_intact(self.source, self.card)
-        if self.card.precision.get("dtype", "float32") != "float32":
-            raise ModelError(f"is {self.card.precision['dtype']} already", where=path, fix="quantize the float file")
-        head = raw_head(self.source, self.card)
-        self.weight: Array | None = None if head is None else head[0]
-        self.bias: Array | None = None if head is None else head[1]
-        self.dim = feature_dim(self.source, self.card)
-        self.tail = build_tail(self.card, self.weight, self.bias, self.dim)
-        model = onnx.load(str(path))
-        cut(model, tail_reads(self.tail))
-        check_quantizable(model)
-        self.body = Body.of(model)
-        self.inputs = [v for v in self.source.inputs if v.name == "images"]
-        onnx.save(model, str(folder / "float.onnx"))
-        self.float_file = self.bare(folder / "float.onnx")
-        self.float_logits = run_logits(self.float_file, data.images)
-        self.float_calibration = run_logits(self.float_file, data.calibration)
-        self.ranges_from = data.calibration[:: max(1, len(data.calibration) // RANGE_IMAGES)][:RANGE_IMAGES]
-
-    def bare(self, body: Path) -> Path:
-        """The body with the raw classifier and nothing else behind it, in place."""
-        card = replace(
-            self.card, class_temperatures=None, gauge="none", calibrator=None, prior=Prior(), knobs="baked", ood=None,
-            outputs=("logits", "features") if self.card.head and self.card.head.input == "features" else ("logits",),
-            conformal=None,
-        )  # fmt: skip
-        file = OnnxFile.open(body)
-        file = replace(file, inputs=tuple(self.inputs))
-        write_deployed(file, body, card, build_tail(card, self.weight, self.bias, self.dim))
-        return body
-
-    def trial(self, name: str, body: Path, float_blocks: Collection[str] = ()) -> Trial:
-        file = self.bare(body)
-        weight, bias = self.corrected(file) if name != FLOAT else (None, np.zeros(len(self.card.classes)))
-        logits = self.logits(file, self.data.images, weight, bias)
-        some = self.data.calibration[:LEVEL_IMAGES]
-        target = self.float_calibration[:LEVEL_IMAGES]
-        errors = [rmse(run_logits(file, some, level=level), target) for level in ("disabled", "all")]
-        gap = abs(errors[1] - errors[0]) / max(errors[0], 1e-9) if max(errors) > 1e-4 else 0.0
-        same, clear = agreement(logits, self.float_logits, self.probabilities(self.float_logits))
-        error = rmse(logits, self.float_logits)
-        return Trial(
-            name, tuple(float_blocks), logits, weight, bias, error, gap, same, clear,
-            body.stat().st_size / 1e6, Cost(),
-        )  # fmt: skip
-
-    def logits(self, file: Path, images: Pixels, weight: Array | None, bias: Array) -> Array:
-        """The network's own logits, with the correction of the classifier on top."""
-        if weight is None:
-            return run_logits(file, images) + bias
-        found = run_outputs(file, images, ("logits", self.source_output))
-        return np.asarray(found["logits"] + found[self.source_output] @ weight.T + bias)
-
-    def corrected(self, file: Path) -> tuple[Array | None, Array]:
-        """What is added to the classifier: a ridge fit of the float logits on the quantized features, and the mean.
-
-        The teacher is the float network, so no label is used. The strength is the one that predicts left-out images
-        best; no change of the weights is one of the candidates.
-        """
-        if self.weight is None:
-            return None, np.zeros(len(self.card.classes))  # the tail starts from logits: there is no bias to move
-        found = run_outputs(file, self.data.calibration, ("logits", self.source_output))
-        residual = self.float_calibration - found["logits"]
-        return ridge(found[self.source_output], residual)
-
-    @property
-    def source_output(self) -> str:
-        return "features" if self.tail.source == "features" else "logits"
-
-    def probabilities(self, logits: Array) -> Array:
-        return softmax(self.formula(logits, 1.0))
-
-    def formula(self, logits: Array, factor: float) -> Array:
-        """Deployed logits before the prior correction, with all temperatures times `factor`."""
-        taus = np.ones(len(self.card.classes)) if self.card.class_temperatures is None else self.card.class_temperatures
-        return adjusted_logits(
-            apply_gauge(logits, self.card.gauge), class_temperatures=np.asarray(taus) * factor,
-            calibrator=calibrator_of(self.card),  # type: ignore[arg-type]
-        )  # fmt: skip
-
-    def refit(self, trial: Trial) -> Trial:
-        """Finds the factor on all temperatures on all images; measures each half with the factor of the other half."""
-        everything = np.arange(len(self.data.images))
-        if trial.name == FLOAT:
-            factor, deployed = 1.0, self.formula(trial.logits, 1.0)
-        else:
-            factor = self._factor(trial.logits, everything)
-            deployed = np.empty_like(trial.logits)
-            for fit, test in (self.data.halves(), self.data.halves()[::-1]):
-                deployed[test] = self.formula(trial.logits[test], self._factor(trial.logits[fit], fit))
-        labels = self.data.labels
-        measured = None
-        if labels is not None and np.any(labels >= 0):
-            known = everything[labels >= 0]
-            measured = quality(softmax(deployed[known]), labels[known])
-        return replace(trial, temperature=factor, quality=measured)
-
-    def _factor(self, logits: Array, rows: NDArray[np.intp]) -> float:
-        """argmin of the cross entropy over log factor, by golden section: it has one minimum for scaled logits."""
-        labels = self.data.labels
-        if labels is not None and np.all(labels[rows] >= 0):
-            target = np.eye(logits.shape[1])[labels[rows]]
-        else:
-            target = softmax(self.formula(self.float_logits[rows], 1.0))
-
-        def loss(log_factor: float) -> float:
-            z = self.formula(logits, float(np.exp(log_factor)))
-            z = z - z.max(1, keepdims=True)
-            return float(np.mean(np.log(np.exp(z).sum(1)) - (target * z).sum(1)))
-
-        low, high, ratio = -1.0, 1.0, (np.sqrt(5) - 1) / 2
-        while high - low > 1e-4:
-            a, b = high - ratio * (high - low), low + ratio * (high - low)
-            low, high = (low, b) if loss(a) < loss(b) else (a, high)
-        return float(np.exp((low + high) / 2))
 
 
 def quantize(
@@ -322,20 +120,6 @@ def quantize_folders(
     )  # fmt: skip
 
 
-def choose(trials: Sequence[Trial]) -> Trial:
-    """The best agreement among the stable settings that keep nine tenths of the fastest one's speed."""
-    stable = [t for t in trials if t.stable]
-    if not stable:
-        worst = max(trials, key=lambda t: t.level_gap)
-        raise CheckFailed(
-            f"no setting survives onnxruntime's optimiser: the error of {worst.name} changes by "
-            f"{100 * worst.level_gap:.0f} % between optimisation off and on",
-            fix="keep whole blocks in float with --keep-float, or none",
-        )
-    fastest = min(t.cost.large for t in stable)
-    return max((t for t in stable if t.cost.large * SLOWER <= fastest), key=lambda t: (t.agreement, -t.cost.large))
-
-
 def _static_trials(
     shop: Workshop, ranges: Ranges, keep: Sequence[str] | None, files: dict[str, Path]
 ) -> tuple[list[Trial], dict[str, float]]:
@@ -416,17 +200,6 @@ def _write(shop: Workshop, body: Path, out: Path, chosen: Trial, base: Trial, me
     tail: Tail = build_tail(card, weight, bias, shop.dim)
     file = replace(OnnxFile.open(body), inputs=tuple(shop.inputs))
     return write_deployed(file, out, noted(card, f"quantized: {chosen.name}"), tail)
-
-
-def row(trial: Trial, base: Trial) -> dict[str, Any]:
-    """A setting as JSON."""
-    measured = {} if trial.quality is None else trial.quality.to_dict()
-    return {
-        "setting": trial.name, **measured, "agreement": trial.agreement, "agreement_margin_0.1": trial.clear_agreement,
-        "rmse": trial.rmse, "level_gap": trial.level_gap, "temperature_factor": trial.temperature,
-        "megabytes": trial.megabytes, "speed_1": base.cost.one / max(trial.cost.one, 1e-12),
-        "speed_8": base.cost.large / max(trial.cost.large, 1e-12),
-    }  # fmt: skip
 
 
 def _copy(source: Path, target: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from calibrant.export.quantize import Result, row
+from calibrant.export.trials import Result, row
 from calibrant.progress import table
 
 

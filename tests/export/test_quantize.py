@@ -17,9 +17,10 @@ from calibrant.errors import CalibrantError, CheckFailed, ConfigError, DataError
 from calibrant.export import edit, export_onnx
 from calibrant.export.measure import Cost, agreement, ridge, rmse
 from calibrant.export.parity import session, softmax
-from calibrant.export.quantize import Data, Trial, choose, quantize, quantize_folders
+from calibrant.export.quantize import quantize, quantize_folders
 from calibrant.export.quantize_report import lines
 from calibrant.export.quantizers import Body, StaticQuantizer, block_of
+from calibrant.export.trials import Data, Trial, choose
 from calibrant.onnx_file import OnnxFile
 
 from .conftest import CLASSES, PREPROCESSING, PRIOR, pixels, spread
