@@ -1,6 +1,6 @@
 """What the monitor of the server is worth on real logits: coverage of the label-free accuracy, speed and false alarms.
 
-    python bench/serve_monitor.py --logits DIR [--tune] [--birds CUB100_DIR --weights SAFETENSORS] [--json PATH]
+    python bench/serve_monitor.py --logits DIR [--tune NET ...] [--birds CUB100_DIR --weights SAFETENSORS] [--json PATH]
 
 --logits   CIFAR-10 logits of two networks. The alarm's settings were chosen on them, so their figures flatter it.
 --tune     Chooses the settings anew on one network's logits, and reports the other network's: what a choice is worth
@@ -28,6 +28,8 @@ from numpy.typing import NDArray
 from calibrant.calibration import fit
 from calibrant.serve.watch import Baseline, CalibrationAlarm, expected_accuracy
 
+NETS = ("resnet20", "resnet56")
+MODES = ("own", "given")
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
 GRID = {
@@ -52,14 +54,15 @@ def temperature(z: Array, y: Labels) -> float:
 
 
 def in_distribution(
-    z: Array, y: Labels, rng: np.random.Generator, settings: Mapping[str, Any], *, halves: int = 100, own: bool = True
-) -> dict[str, Any]:
+    z: Array, y: Labels, rng: np.random.Generator, settings: Mapping[str, Any], *, halves: int = 100,
+    modes: tuple[str, ...] = MODES,
+) -> dict[str, Any]:  # fmt: skip
     """10 windows of 500 rows and 10 streams of the other half's length from each of many random halves.
 
     Temperature, gap and baseline are fitted on the other half each time: one fixed split would have one error of the
     fit in all of its windows.
     """
-    windows, false = [], {"given": 0, "own": 0}
+    windows, false = [], dict.fromkeys(modes, 0)
     for _ in range(halves):
         order = rng.permutation(len(y))
         cal, test = order[: len(y) // 2], order[len(y) // 2 :]
@@ -68,14 +71,13 @@ def in_distribution(
         baseline = Baseline.fit(log_p[cal], y[cal])
         for _ in range(10):
             stream = rng.permutation(test)
-            given = CalibrationAlarm(baseline=baseline, **settings)
-            false["given"] += given.add(log_p[stream], y[stream])
-            if own:
-                false["own"] += CalibrationAlarm(**settings).add(log_p[stream], y[stream])
+            for mode in modes:
+                alarm = CalibrationAlarm(baseline=baseline if mode == "given" else None, **settings)
+                false[mode] += alarm.add(log_p[stream], y[stream])
     return {
         "label_free": {key: float(np.mean([w[key] for w in windows])) for key in windows[0]},
         "calm_streams": 10 * halves, "labels_a_stream": len(y) - len(y) // 2,
-        "false_alarms": false if own else {"given": false["given"]},
+        "false_alarms": false,
     }  # fmt: skip
 
 
@@ -87,15 +89,15 @@ def after_the_shift(
     settings: Mapping[str, Any],
     *,
     streams: int = 200,
-    own: bool = True,
+    modes: tuple[str, ...] = MODES,
 ) -> dict[str, Any]:
     """Calibrated on half of the clean rows; the stream runs through the other half and then turns to shifted rows.
 
     `same`: the shifted row of each clean row; what the fit has seen clean does not come back shifted.
     """
     (zc, yc), (z, y) = clean, shifted
-    delays: dict[str, list[float]] = {"given": [], "own": []}
-    early = {"given": 0, "own": 0}
+    delays: dict[str, list[float]] = {mode: [] for mode in modes}
+    early = dict.fromkeys(modes, 0)
     expected, errors, covered = [], [], 0
     for _ in range(streams):
         order = rng.permutation(len(yc))
@@ -105,14 +107,13 @@ def after_the_shift(
         pool = np.setdiff1d(np.arange(len(y)), same[fit_on])
         after = rng.choice(pool, 3000, replace=len(pool) < 3000)
         log_p, labels = log_softmax(z[after] / t), y[after]
-        alarms = {"given": CalibrationAlarm(baseline=Baseline.fit(clean_p[fit_on], yc[fit_on]), **settings)}
-        if own:
-            alarms["own"] = CalibrationAlarm(**settings)
-        for name, alarm in alarms.items():
-            calm = rest if name == "given" else rng.choice(rest, 1500)
-            early[name] += alarm.add(clean_p[calm], yc[calm])
+        for mode in modes:
+            baseline = Baseline.fit(clean_p[fit_on], yc[fit_on]) if mode == "given" else None
+            alarm = CalibrationAlarm(baseline=baseline, **settings)
+            calm = rest if mode == "given" else rng.choice(rest, 1500)
+            early[mode] += alarm.add(clean_p[calm], yc[calm])
             fired = (n + 25 for n in range(0, 3000, 25) if alarm.add(log_p[n : n + 25], labels[n : n + 25]))
-            delays[name].append(next(fired, 3000))
+            delays[mode].append(next(fired, 3000))
         gap = gap_of(clean_p[fit_on], yc[fit_on])
         said = expected_accuracy(np.exp(log_p[:500].max(axis=1)), gap=gap[0], gap_variance=gap[1])
         truth = float((log_p[:500].argmax(axis=1) == labels[:500]).mean())
@@ -120,8 +121,8 @@ def after_the_shift(
         expected.append(said.value)
         errors.append(said.value - truth)
     return {
-        "delay_median": {k: float(np.median(v)) for k, v in delays.items() if v},
-        "delay_p95": {k: float(np.percentile(v, 95)) for k, v in delays.items() if v},
+        "delay_median": {k: float(np.median(v)) for k, v in delays.items()},
+        "delay_p95": {k: float(np.percentile(v, 95)) for k, v in delays.items()},
         "alarms_before_the_shift": early, "shifted_streams": streams,
         "under_shift": {
             "clean_accuracy": float((zc.argmax(axis=1) == yc).mean()),
@@ -155,14 +156,13 @@ class Cifar:
         self.clean = clean["logits"].astype(np.float64), clean["labels"]
         self.same = clean["jpeg_row"]
 
-    def report(self, settings: Mapping[str, Any], **quick: Any) -> dict[str, Any]:
+    def report(
+        self, settings: Mapping[str, Any], *, halves: int = 100, streams: int = 200, modes: tuple[str, ...] = MODES
+    ) -> dict[str, Any]:
         rng = np.random.default_rng(0)
-        own = quick.get("own", True)
-        first = in_distribution(*self.shifted, rng, settings, halves=quick.get("halves", 100), own=own)
-        second = after_the_shift(
-            self.clean, self.shifted, self.same, rng, settings, streams=quick.get("streams", 200), own=own
-        )
-        return {**first, **second}
+        calm = in_distribution(*self.shifted, rng, settings, halves=halves, modes=modes)
+        turned = after_the_shift(self.clean, self.shifted, self.same, rng, settings, streams=streams, modes=modes)
+        return {**calm, **turned}
 
 
 def tuned(on: Cifar) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def tuned(on: Cifar) -> dict[str, Any]:
     best: tuple[float, dict[str, Any]] | None = None
     for values in itertools.product(*GRID.values()):
         settings = dict(zip(GRID, values, strict=True))
-        found = on.report(settings, halves=15, streams=40)
+        found = on.report(settings, halves=15, streams=40, modes=("own",))
         if found["false_alarms"]["own"] > 0:
             continue
         delay = found["delay_median"]["own"]
@@ -248,7 +248,8 @@ def birds(folder: Path, weights: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logits", type=Path)
-    parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--tune", nargs="*", choices=NETS, default=[], help="networks to choose settings on")
+    parser.add_argument("--nets", nargs="*", choices=NETS, default=NETS, help="networks to report as they are")
     parser.add_argument("--birds", type=Path)
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--json", type=Path)
@@ -265,10 +266,11 @@ def main() -> None:
     if asked.birds:
         note("birds", birds(asked.birds, asked.weights))
     if asked.logits:
-        nets = {name: Cifar(asked.logits, name) for name in ("resnet20", "resnet56")}
-        for name, data in nets.items():
-            note(name, data.report({}))
-        for on, other in (("resnet20", "resnet56"), ("resnet56", "resnet20")) if asked.tune else ():
+        nets = {name: Cifar(asked.logits, name) for name in NETS}
+        for name in asked.nets:
+            note(name, nets[name].report({}))
+        for on in asked.tune:
+            other = next(name for name in NETS if name != on)
             settings = tuned(nets[on])
             note(f"{other}, tuned on {on}", {"settings": settings, **nets[other].report(settings)})
     print(f"{time.monotonic() - start:.0f} s")

@@ -24,6 +24,7 @@ from calibrant.serve.app import Application, Options
 from calibrant.serve.baseline import baseline_of
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.http import Front
+from calibrant.serve.last_call import turn_away
 from calibrant.serve.models import Model, Repository
 from calibrant.serve.monitor import Monitor, MonitorThread
 from calibrant.serve.peers import Peers
@@ -181,7 +182,7 @@ class Server:
         tasks = [asyncio.create_task(self._sweep()), asyncio.create_task(self._reload())]
         try:
             await self._stop.wait()
-            await self._drain(server, grpc)
+            await self._drain(server, grpc, listener)
         finally:
             for task in tasks:
                 task.cancel()
@@ -225,13 +226,14 @@ class Server:
         server, self.grpc_port = await start(self.app, self.config, shared_port=self.seat is not None)
         return server
 
-    async def _drain(self, server: Any, grpc: Any) -> None:
+    async def _drain(self, server: Any, grpc: Any, listener: socket.socket) -> None:
         """Takes no new connections, answers what came, closes, and ends at the latest after `drain_seconds`."""
         log.info("stopping: %d request(s) under way", self.front.busy)
         self.app.ready = False
         await asyncio.sleep(self.config.grace_seconds)
         if grpc is not None:
             await grpc.stop(self.config.limits.drain_seconds)
+        turn_away(listener)
         # Callers whose connection waits in the kernel's queue were accepted as far as they know.
         await asyncio.sleep(0.05)
         for _ in range(3):  # rounds of the loop: what came while this process was held up is accepted as well

@@ -1,0 +1,38 @@
+"""The end of listening without a lost caller.
+
+Closing a listening socket resets the connections that the kernel has accepted and the process has not. However short
+the moment between the last accept and the close, a busy machine may put a caller into it. So new ones are turned away
+first: on Linux by a packet filter on the socket that drops first packets (SYN) and nothing else. Their callers' kernels
+try again after a second and are told that nobody listens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import socket
+import struct
+import sys
+
+_SO_ATTACH_FILTER = 26
+# Instructions of the kernel's packet filter: code, jump if true, jump if false, operand. The packet begins with its
+# TCP header, whose byte 13 holds the flags: SYN 0x02, ACK 0x10.
+_DROP_FIRST_PACKETS = (
+    (0x30, 0, 0, 13),  # load the byte
+    (0x54, 0, 0, 0x12),  # and SYN | ACK
+    (0x15, 0, 1, 0x02),  # SYN alone?
+    (0x06, 0, 0, 0),  # then keep nothing
+    (0x06, 0, 0, 0xFFFFFFFF),  # else all
+)
+
+
+def turn_away(listener: socket.socket) -> None:
+    """No new connections; those that were begun can be accepted. Elsewhere than on Linux, nothing."""
+    if not sys.platform.startswith("linux"):
+        return
+    program = b"".join(struct.pack("HBBI", *step) for step in _DROP_FIRST_PACKETS)
+    buffer = ctypes.create_string_buffer(program, len(program))
+    with contextlib.suppress(OSError):
+        listener.setsockopt(
+            socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(_DROP_FIRST_PACKETS), ctypes.addressof(buffer))
+        )
