@@ -15,7 +15,9 @@ from calibrant.export.measure import Cost, Quality
 from calibrant.model_card import ModelCard
 
 Pixels = NDArray[Any]
-LEVEL_GAP = 0.05  # largest relative difference of the error between optimisation off and on
+# Largest relative difference of the error between optimisation off and on. A lone float convolution that is quantized
+# again at load makes it 1.5; the other rounding of fused kernels up to .04.
+LEVEL_GAP = 0.1
 SLOWER = 0.9  # share of the fastest setting's speed that a more accurate one must keep
 FLOAT = "float32"
 
@@ -72,7 +74,10 @@ class Result:
 
 
 def choose(trials: Sequence[Trial]) -> Trial:
-    """The best agreement among the stable settings that keep nine tenths of the fastest one's speed."""
+    """The least error of the logits among the stable settings that keep nine tenths of the fastest one's speed.
+
+    Not the best agreement: of 600 images two settings differ in a few, and which ones is chance.
+    """
     stable = [t for t in trials if t.stable]
     if not stable:
         worst = max(trials, key=lambda t: t.level_gap)
@@ -82,7 +87,7 @@ def choose(trials: Sequence[Trial]) -> Trial:
             fix="keep whole blocks in float with --keep-float, or none",
         )
     fastest = min(t.cost.large for t in stable)
-    return max((t for t in stable if t.cost.large * SLOWER <= fastest), key=lambda t: (t.agreement, -t.cost.large))
+    return min((t for t in stable if t.cost.large * SLOWER <= fastest), key=lambda t: (t.rmse, t.cost.large))
 
 
 def row(trial: Trial, base: Trial) -> dict[str, Any]:
