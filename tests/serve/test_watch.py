@@ -162,8 +162,8 @@ def _misfit(n: int, rng: np.random.Generator, sign: float = 1.0) -> tuple[np.nda
 
 
 def test_slack_by_hand() -> None:
-    """Two classes, 100 rows: (2 + 2.33 sqrt 4) / 400."""
-    assert Baseline(1.0, np.zeros(2), rows=100).slack == pytest.approx(6.66 / 400)
+    """Two classes, 100 rows: (2 + 2.33 sqrt 4) / 300."""
+    assert Baseline(1.0, np.zeros(2), rows=100).slack == pytest.approx(6.66 / 300)
     assert Baseline(1.0, np.zeros(2)).slack == 0.0
 
 
