@@ -143,8 +143,8 @@ class Baseline:
     def slack(self) -> float:
         """Nats a row by which the estimate may be off.
 
-        C parameters from n rows cost chi2(C) / (2 n); of its 99 % quantile two thirds are taken, because the alternatives
-        are estimates as well and find only a part of it.
+        C parameters from n rows cost chi2(C) / (2 n); of its 99 % quantile two thirds are taken, because the
+        alternatives are estimates as well and find only a part of it.
         """
         classes = len(self.bias)
         return 0.0 if not self.rows else (classes + 2.33 * math.sqrt(2 * classes)) / (3 * self.rows)
