@@ -14,7 +14,7 @@ import socket
 import struct
 import sys
 
-_SO_ATTACH_FILTER = 26
+_SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
 # Instructions of the kernel's packet filter: code, jump if true, jump if false, operand. The packet begins with its
 # TCP header, whose byte 13 holds the flags: SYN 0x02, ACK 0x10.
 _DROP_FIRST_PACKETS = (
@@ -36,3 +36,10 @@ def turn_away(listener: socket.socket) -> None:
         listener.setsockopt(
             socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(_DROP_FIRST_PACKETS), ctypes.addressof(buffer))
         )
+
+
+def welcome(listener: socket.socket) -> None:
+    """Undoes `turn_away`, which outlives the process that asked for it where another one holds the socket too."""
+    if sys.platform.startswith("linux"):
+        with contextlib.suppress(OSError):  # usually there is no filter
+            listener.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)

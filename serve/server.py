@@ -24,7 +24,7 @@ from calibrant.serve.app import Application, Options
 from calibrant.serve.baseline import baseline_of
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.http import Front
-from calibrant.serve.last_call import turn_away
+from calibrant.serve.last_call import turn_away, welcome
 from calibrant.serve.models import Model, Repository
 from calibrant.serve.monitor import Monitor, MonitorThread
 from calibrant.serve.peers import Peers
@@ -120,6 +120,7 @@ class Server:
         """Bound before the models are loaded, so that a port in use is said at once."""
         if self.seat is not None:
             listener = socket.socket(fileno=self.seat.listener)
+            welcome(listener)  # the seat's last worker may have been told to stop
             listener.setblocking(False)
             return listener
         host, port = self.config.host, self.config.port

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from calibrant.serve.last_call import turn_away
+from calibrant.serve.last_call import turn_away, welcome
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a packet filter of Linux")
@@ -29,3 +29,17 @@ def test_who_is_in_the_queue_is_served_and_nobody_joins_it() -> None:
         address = listener.getsockname()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address, timeout=60)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a packet filter of Linux")
+def test_a_successor_on_the_same_socket_is_reached() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(8)
+        turn_away(listener)
+        welcome(listener)
+        with socket.create_connection(listener.getsockname(), timeout=60) as caller:
+            served, _ = listener.accept()
+            with served:
+                caller.sendall(b"hello")
+                assert served.recv(5) == b"hello"

@@ -158,21 +158,22 @@ def test_grpc_shares_its_port_too(model_file: Path, tiny: ModuleType) -> None:
                 assert [entry.inference_count for entry in stats] == [2 * n]
 
 
-@pytest.mark.parametrize("number", [1, 0])
+@pytest.mark.parametrize(("number", "end"), [(1, signal.SIGKILL), (0, signal.SIGKILL), (1, signal.SIGTERM)])
 def test_a_worker_that_dies_is_replaced_and_its_rows_still_take_labels(
-    server: tuple[Running, Path], tiny: ModuleType, number: int
+    server: tuple[Running, Path], tiny: ModuleType, number: int, end: signal.Signals
 ) -> None:
     url = server[0].url
-    ids = _ask_both(url, tiny, f"dead{number}-")
+    ids = _ask_both(url, tiny, f"{end.name}{number}-")
     assert httpx.get(url + "/v2/models/birds/monitor", timeout=60).json()["rows"]  # all of them are in the log
     old = _children(server[0])[number]
-    os.kill(old, signal.SIGKILL)
+    os.kill(old, end)
     _until(lambda: _children(server[0]).get(number, old) != old)
     _until(lambda: set(_served(url)) == {0, 1})
     labels = {"labels": [{"id": id_, "label": 0} for id_ in ids]}
     taken = httpx.post(url + "/v2/models/birds/feedback", json=labels, timeout=120).json()
     assert (taken["accepted"], taken["unknown"]) == (len(ids), [])
     assert "another takes its place" in server[0].log.read_text()
+    _ask_both(url, tiny, f"after-{end.name}{number}-")  # new connections reach the successor
 
 
 def test_sigterm_under_load_fails_no_request(model_file: Path, tiny: ModuleType) -> None:
