@@ -15,13 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.errors import DataError, did_you_mean
+from calibrant.image_shards import KEYS, LABELS, image_column
 from calibrant.serve.picture_source import Content, Picture, label_of
 
-_IMAGES, _LABELS, _KEYS = (
-    ("image", "img", "jpg", "png", "bytes"),
-    ("label", "labels", "class"),
-    ("key", "id", "__key__"),
-)
 _ROWS_AT_ONCE = 64  # a row group may be larger than memory
 
 
@@ -63,9 +59,9 @@ class ParquetShards:
         try:
             with pq.ParquetFile(path) as file:
                 schema = file.schema_arrow
-                image, struct = _image_column(schema, path)
-                label = next((n for n in _LABELS if n in schema.names), None)
-                key = next((n for n in _KEYS if n in schema.names), None)
+                image, struct = image_column(schema, path)
+                label = next((n for n in LABELS if n in schema.names), None)
+                key = next((n for n in KEYS if n in schema.names), None)
                 if key is None and struct and schema.field(image).type.get_field_index("path") >= 0:
                     key = f"{image}.path"
                 column = "split" if "split" in schema.names else None
@@ -89,23 +85,6 @@ class ParquetShards:
                                     fix=did_you_mean(value, class_names))  # fmt: skip
             self.pictures.append(Picture(id_, path, label_of(value, class_names, where=path, id_=id_)))
         return shard
-
-
-def _image_column(schema: Any, path: Path) -> tuple[str, bool]:
-    """Its name, and whether it is a struct with the bytes in a field."""
-    import pyarrow.types as types
-
-    for name in (*_IMAGES, *schema.names):
-        if name not in schema.names:
-            continue
-        kind = schema.field(name).type
-        if types.is_binary(kind) or types.is_large_binary(kind):
-            return name, False
-        if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
-            return name, True
-    known = ", ".join(schema.names[:8])
-    fix = "is it a predictions file?" if "logits" in schema.names else "write encoded images to a column `image`"
-    raise DataError(f"has no column of image bytes (it has {known})", where=path, fix=fix)
 
 
 def _named_classes(schema: Any, label: str | None) -> list[str] | None:

@@ -200,7 +200,9 @@ def test_a_run_of_an_earlier_version_goes_on_though_it_lacks_newer_settings(smal
     del block["config"]["augment"]["transplant"]
     del block["config"]["engine"]["sync_bn"]
     file.write_text(json.dumps(block))
-    fit(resumed_config(run, []), resume=True)
+    before = (run / MODEL_FILE).read_bytes()
+    assert fit(resumed_config(run, []), resume=True) == run
+    assert (run / MODEL_FILE).read_bytes() == before  # it was finished: nothing to train
 
 
 def test_foreign_newer_and_unfinished_runs_are_refused_by_name(small: Small, tmp_path: Path) -> None:

@@ -19,13 +19,11 @@ from typing import Any
 import numpy as np
 
 from calibrant.errors import DataError, did_you_mean
+from calibrant.image_shards import KEYS, LABELS, image_column
 from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.data.labels import class_order, split_name
 from calibrant.train.data.split import splits_of
 
-IMAGES = ("image", "img", "jpg", "png", "bytes")
-LABELS = ("label", "labels", "class")
-KEYS = ("key", "id", "__key__")
 KEPT_BYTES = 64 << 20  # of row groups, a process
 _SPLITS = ("train", "val", "test")
 
@@ -142,7 +140,7 @@ def _index(file: Path, groups: str | None) -> tuple[list[_Row], tuple[str, ...] 
     try:
         with pq.ParquetFile(file) as opened:
             schema = opened.schema_arrow
-            image, struct = _image_column(schema, file)
+            image, struct = image_column(schema, file)
             label = next((n for n in LABELS if n in schema.names), None)
             if label is None:
                 fix = f"it has {', '.join(schema.names)}"
@@ -169,22 +167,6 @@ def _index(file: Path, groups: str | None) -> tuple[list[_Row], tuple[str, ...] 
     column = f"{image}.bytes" if struct else image
     places = (ParquetImage(file, column, g, row) for g, size in enumerate(sizes) for row in range(size))
     return [_Row(*row) for row in zip(keys, places, labels, kinds, members, strict=True)], named
-
-
-def _image_column(schema: Any, file: Path) -> tuple[str, bool]:
-    """Its name, and whether it is a struct with the bytes in a field."""
-    import pyarrow.types as types
-
-    for name in (*IMAGES, *schema.names):
-        if name not in schema.names:
-            continue
-        kind = schema.field(name).type
-        if types.is_binary(kind) or types.is_large_binary(kind):
-            return name, False
-        if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
-            return name, True
-    fix = "is it a predictions file?" if "logits" in schema.names else "write encoded images to a column `image`"
-    raise DataError(f"has no column of image bytes (it has {', '.join(schema.names[:8])})", where=file, fix=fix)
 
 
 def _named_classes(schema: Any, label: str) -> tuple[str, ...] | None:
