@@ -141,7 +141,13 @@ class Service:
         return wire.number(1, self._is_ready)
 
     async def _model_ready(self, data: memoryview, context: Any) -> bytes:
-        self._model(data)
+        """Not an error where there is no such model: callers wait in a loop for one that is about to come."""
+        try:
+            self._model(data)
+        except Refusal as refusal:
+            if refusal.status in (404, 503):
+                return b""
+            raise
         return wire.number(1, self.app.ready)
 
     async def _health(self, data: memoryview, context: Any) -> bytes:
@@ -211,7 +217,9 @@ class Service:
         for n, _, value in wire.fields(data):
             if n == 2:
                 name = wire.text(value)
-            elif n == 3 and (key := wire.map_entry(value)[0]) and (key == "config" or key.startswith("file:")):
+            elif (
+                n == 3 and (key := wire.map_entry(wire.view(value))[0]) and (key == "config" or key.startswith("file:"))
+            ):
                 raise Refusal(403, f'"{key[:40]}" would let a caller write model files, which this server never does')
         return name
 

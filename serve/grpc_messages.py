@@ -29,15 +29,16 @@ def read_request(data: memoryview, target: Target) -> protocol.InferRequest:
         if n == 3:
             id_ = wire.text(value)
         elif n == 4:
-            key, inner = wire.map_entry(value)
-            parameters[key] = wire.parameter(inner)
+            _read_parameter(value, parameters)
         elif n == 5:
-            inputs.append(value)
+            inputs.append(wire.view(value))
         elif n == 6:
-            outputs.append(value)
+            outputs.append(wire.view(value))
         elif n == 7:
-            raw.append(value)
+            raw.append(wire.view(value))
     if raw and len(raw) != len(inputs):
+        for entry in inputs:  # which have no bytes of their own
+            protocol.refuse_shared_memory(_parameters(entry, 4), "an input")
         raise bad(f"{len(raw)} raw_input_contents for {len(inputs)} inputs")
     feeds: dict[str, NDArray[Any]] = {}
     for index, entry in enumerate(inputs):
@@ -54,6 +55,20 @@ def read_request(data: memoryview, target: Target) -> protocol.InferRequest:
     return request
 
 
+def _read_parameter(entry: Any, into: dict[str, Any]) -> None:
+    key, inner = wire.map_entry(wire.view(entry))
+    into[key] = wire.parameter(inner)
+
+
+def _parameters(tensor: memoryview, number: int) -> dict[str, Any]:
+    """Of an input or requested output."""
+    found: dict[str, Any] = {}
+    for n, _, value in wire.fields(tensor):
+        if n == number:
+            _read_parameter(value, found)
+    return found
+
+
 def _read_input(
     entry: memoryview, raw: memoryview | None, target: Target, seen: dict[str, NDArray[Any]]
 ) -> tuple[str, NDArray[Any]]:
@@ -67,7 +82,8 @@ def _read_input(
         elif n == 3:
             shape += wire.integers(kind, value)
         elif n == 5:
-            contents = value
+            contents = wire.view(value)
+    protocol.refuse_shared_memory(_parameters(entry, 4), f'input "{name}"')
     spec, dims = protocol.check_input(name, datatype, shape, target, seen)
     if raw is not None:
         if contents is not None and len(contents):
@@ -89,21 +105,20 @@ def _typed(contents: memoryview | None, spec: TensorSpec) -> NDArray[Any]:
         elif number in (6, 7):
             parts.append(wire.floats(kind, value, "<f4" if number == 6 else "<f8"))
         else:
-            parts.append(np.array(wire.integers(kind, value), np.bool_ if number == 1 else None))
+            unsigned = number in (4, 5)
+            dtype = np.bool_ if number == 1 else np.uint64 if unsigned else np.int64
+            parts.append(np.array(wire.integers(kind, value, unsigned=unsigned), dtype))
     if number == 8:
         return np.array(parts, object)
     return np.concatenate(parts) if parts else np.zeros(0, NUMPY[spec.datatype])
 
 
 def _read_output(entry: memoryview, target: Target, seen: list[Wanted]) -> Wanted:
-    name, own = "", {}
+    name = ""
     for n, _, value in wire.fields(entry):
         if n == 1:
             name = wire.text(value)
-        elif n == 2:
-            key, inner = wire.map_entry(value)
-            own[key] = wire.parameter(inner)
-    return protocol.check_output(name, own, True, target, seen)
+    return protocol.check_output(name, _parameters(entry, 2), True, target, seen)
 
 
 def write_answer(model: Model, request: protocol.InferRequest, tensors: dict[str, NDArray[Any]]) -> bytes:

@@ -125,6 +125,7 @@ def _parse_message(
     for entry in inputs:
         name, spec, shape = _input_header(entry, target, feeds)
         own = _object(entry.get("parameters"), f'parameters of input "{name}"')
+        refuse_shared_memory(own, f'input "{name}"')
         size = own.get("binary_data_size")
         if size is None:
             feeds[name] = _from_json(entry.get("data"), spec, shape)
@@ -219,6 +220,12 @@ def check_input(
     return spec, dims
 
 
+def refuse_shared_memory(own: Mapping[str, Any], what: str) -> None:
+    """Overlooked, a client would take whatever lies in its region for the answer."""
+    if "shared_memory_region" in own:
+        raise bad(f"{what} lies in shared memory, which this server does not read or write; send it in the message")
+
+
 def from_bytes(data: memoryview, spec: TensorSpec, shape: tuple[int, ...]) -> NDArray[Any]:
     """A tensor over the bytes themselves, not a copy, once their number and values are right."""
     count = math.prod(shape)
@@ -256,9 +263,29 @@ def _from_json(data: Any, spec: TensorSpec, shape: tuple[int, ...]) -> NDArray[A
     else:
         try:
             array = np.array(data)
+            if array.dtype.kind == "f" and NUMPY[spec.datatype].kind in "iu":
+                array = _exact(data, array, spec)
         except (ValueError, OverflowError, RecursionError):
             raise bad(f'`data` of input "{spec.name}" is ragged: its rows differ in length') from None
     return from_values(array, spec, shape)
+
+
+def _exact(data: list[Any], rounded: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
+    """The whole numbers that numpy made floating-point, since some are above 2^63 and others are not."""
+    values = np.array(data, object)
+    if not all(type(v) is int for v in values.flat):
+        return rounded
+    _in_range(values.min(), values.max(), spec)
+    return values.astype(NUMPY[spec.datatype])
+
+
+def _in_range(low: int, high: int, spec: TensorSpec) -> None:
+    limits = np.iinfo(NUMPY[spec.datatype])
+    if low < limits.min or high > limits.max:
+        raise bad(
+            f'input "{spec.name}" ({spec.datatype}) must lie in {limits.min}..{limits.max}, '
+            f"got {low if low < limits.min else high}"
+        )
 
 
 def from_values(array: NDArray[Any], spec: TensorSpec, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -282,13 +309,7 @@ def _cast(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
         what = {"b": "true or false", "f": "numbers"}.get(dtype.kind, "whole numbers")
         raise bad(f'`data` of input "{spec.name}" ({spec.datatype}) must hold {what} only')
     if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        low, high = int(array.min()), int(array.max())
-        if low < limits.min or high > limits.max:
-            raise bad(
-                f'input "{spec.name}" ({spec.datatype}) must lie in {limits.min}..{limits.max}, '
-                f"got {low if low < limits.min else high}"
-            )
+        _in_range(int(array.min()), int(array.max()), spec)
         return array.astype(dtype)
     with np.errstate(over="ignore"):
         return _finite(array.astype(dtype), spec)
@@ -359,6 +380,7 @@ def check_output(name: str, own: Mapping[str, Any], binary: bool, target: Target
         raise bad(f'the model has no output "{_cut(name)}"; {did_you_mean(name, known)}')
     if any(w.name == name for w in seen):
         raise bad(f'output "{name}" is asked for twice')
+    refuse_shared_memory(own, f'output "{name}"')
     classes = own.get("classification", 0)
     if isinstance(classes, bool) or not isinstance(classes, int) or classes < 0:
         raise bad(f'classification of output "{name}" must be a whole number of classes, got {_shown(classes)}')

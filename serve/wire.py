@@ -81,39 +81,50 @@ def signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def text(value: Any) -> str:
+def view(value: Any) -> memoryview:
+    """A length-delimited field's bytes."""
     if not isinstance(value, memoryview):
-        raise bad("a text field holds something else")
+        raise bad("a field of text or bytes holds a number")
+    return value
+
+
+def text(value: Any) -> str:
     try:
-        return bytes(value).decode()
+        return bytes(view(value)).decode()
     except UnicodeDecodeError:
         raise bad("a text field is not UTF-8") from None
 
 
-def integers(kind: int, value: Any) -> list[int]:
+def integers(kind: int, value: Any, *, unsigned: bool = False) -> list[int]:
     """A repeated integer field, packed or single."""
     if kind == VARINT:
-        return [signed(value)]
+        return [value if unsigned else signed(value)]
     if kind != BYTES:
         raise bad("a field of whole numbers holds something else")
     found, at = [], 0
     while at < len(value):
         one, at = _read_varint(value, at)
-        found.append(signed(one))
+        found.append(one if unsigned else signed(one))
     return found
 
 
 def floats(kind: int, value: Any, dtype: str) -> NDArray[Any]:
     """A repeated float or double field, packed or single."""
-    if kind == VARINT or len(value) % np.dtype(dtype).itemsize:
+    single = FIXED32 if np.dtype(dtype).itemsize == 4 else FIXED64
+    if kind not in (BYTES, single) or len(value) % np.dtype(dtype).itemsize:
         raise bad("a field of floating-point numbers holds something else")
     return np.frombuffer(value, dtype)
+
+
+_KINDS = {1: VARINT, 2: VARINT, 3: BYTES, 4: FIXED64, 5: VARINT}
 
 
 def parameter(data: memoryview) -> bool | int | str | float | None:
     """InferParameter: bool 1, int64 2, string 3, double 4, uint64 5."""
     found: bool | int | str | float | None = None
-    for n, _, value in fields(data):
+    for n, kind, value in fields(data):
+        if n in _KINDS and kind != _KINDS[n]:
+            raise bad("a parameter is not of the type that its field says")
         if n == 1:
             found = bool(value)
         elif n in (2, 5):
@@ -131,7 +142,7 @@ def map_entry(data: memoryview) -> tuple[str, memoryview]:
         if n == 1:
             key = text(value)
         elif n == 2:
-            inner = value
+            inner = view(value)
     return key, inner
 
 

@@ -12,7 +12,10 @@ import pytest
 
 from calibrant.serve import wire
 from calibrant.serve.background import Running, running
+from calibrant.serve.grpc_messages import read_request
+from calibrant.serve.protocol import Target
 from calibrant.serve.refusal import Refusal
+from calibrant.serve.tensors import TensorSpec
 
 triton = pytest.importorskip("tritonclient.grpc")
 grpc = pytest.importorskip("grpc")
@@ -136,6 +139,66 @@ def test_a_stream_goes_on_after_an_error(client: Any, tiny: ModuleType) -> None:
         time.sleep(0.01)
     client.stop_stream()
     assert [error is None for _, error in answers] == [True, False, True]
+
+
+def test_a_model_that_is_not_there_is_not_ready(client: Any) -> None:
+    """As Triton answers: callers wait in a loop until the model is ready, and an error would end it."""
+    assert not client.is_model_ready("birdz")
+    assert not client.is_model_ready("birds", "9")
+    assert client.is_model_ready("birds", "1")
+
+
+def test_tensors_in_shared_memory_are_refused_by_name(client: Any, tiny: ModuleType) -> None:
+    pixels = tiny.pictures(1)
+    output = triton.InferRequestedOutput("probabilities")
+    output.set_shared_memory("region", 16)
+    with pytest.raises(triton.InferenceServerException, match="shared memory"):
+        client.infer("birds", [_input(pixels)], outputs=[output])
+    tensor = triton.InferInput("images", list(pixels.shape), "UINT8")
+    tensor.set_shared_memory("region", pixels.nbytes)
+    with pytest.raises(triton.InferenceServerException, match="shared memory") as caught:
+        client.infer("birds", [tensor])
+    assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
+
+
+def _field(number: int, kind: int, payload: bytes) -> bytes:
+    return wire.varint(number << 3 | kind) + payload
+
+
+@pytest.mark.parametrize("kind", [wire.VARINT, wire.FIXED64, wire.FIXED32], ids=["varint", "fixed64", "fixed32"])
+@pytest.mark.parametrize("number", range(1, 8))
+def test_a_field_of_another_wire_type_is_the_callers_mistake(server: Running, number: int, kind: int) -> None:
+    payload = {wire.VARINT: b"\x01", wire.FIXED64: bytes(8), wire.FIXED32: bytes(4)}[kind]
+    inner = _field(number, kind, payload)
+    messages = [
+        inner,
+        wire.field(1, "birds") + inner,
+        wire.field(1, "birds") + wire.message(5, inner),
+        wire.field(1, "birds") + wire.message(5, wire.field(1, "images") + wire.message(5, inner)),
+        wire.field(1, "birds") + wire.message(4, inner),
+        wire.field(1, "birds") + wire.message(4, wire.field(1, "a") + wire.message(2, inner)),
+        wire.field(1, "birds") + wire.message(6, inner),
+        wire.field(1, "birds") + wire.message(6, wire.field(1, "logits") + wire.message(2, inner)),
+    ]
+    with grpc.insecure_channel(f"{server.host}:{server.grpc_port}") as channel:
+        infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        for data in messages:
+            with pytest.raises(grpc.RpcError) as caught:
+                infer(data)
+            assert caught.value.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND), data
+        for method in ("ModelReady", "ModelMetadata", "RepositoryIndex", "RepositoryModelLoad", "ModelStatistics"):
+            call = channel.unary_unary(f"/inference.GRPCInferenceService/{method}").future(inner)
+            assert call.code() not in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN), method
+
+
+def test_typed_contents_hold_every_unsigned_value() -> None:
+    to = Target(
+        "m", {"x": TensorSpec("x", "UINT64", (-1, 2))}, {"p": TensorSpec("p", "FP32", (-1, 4))}, {}, True, 9, True
+    )
+    contents = wire.packed(5, [2**64 - 1, 1])
+    entry = wire.field(1, "x") + wire.field(2, "UINT64") + wire.packed(3, [1, 2]) + wire.message(5, contents)
+    request = read_request(memoryview(wire.message(5, entry)), to)
+    assert request.feeds["x"].tolist() == [[2**64 - 1, 1]]
 
 
 @pytest.mark.parametrize("data", [b"\xff" * 40, b"\x0a\xff\x01x", b"\x2a\x03\x0a\x05a", b"\x07", b"\x09\x01"])

@@ -160,6 +160,28 @@ def test_json_integers_must_fit_the_type(datatype: str, good: Any, bad: Any) -> 
     refused(message(datatype=datatype, shape=[1, 1], data=[0.5]), to=to)
 
 
+def test_every_value_of_a_64_bit_type_comes_through_json() -> None:
+    for datatype, values in (
+        ("UINT64", [0, 2**64 - 1, 2**63, 1]),
+        ("INT64", [-(2**63), 2**63 - 1, 0, 1]),
+        ("UINT64", [[2**64 - 1, 0], [1, 2**53 + 1]]),
+    ):
+        to = target(datatype, (-1, 2))
+        request = parse({"inputs": [{"name": "x", "shape": [2, 2], "datatype": datatype, "data": values}]}, to=to)
+        assert request.feeds["x"].ravel().tolist() == np.array(values, object).ravel().tolist()
+        for odd in (1.5, "1", None, 2**64, -(2**63) - 1):
+            data = [*np.array(values, object).ravel().tolist()[:3], odd]
+            entry = {"name": "x", "shape": [2, 2], "datatype": datatype, "data": data}
+            assert 'input "x"' in refused({"inputs": [entry]}, to=to)
+
+
+def test_tensors_in_shared_memory_are_refused_by_name() -> None:
+    """Ignored, the client would read whatever lies in its region as the answer."""
+    region = {"shared_memory_region": "r", "shared_memory_byte_size": 48}
+    assert "shared memory" in refused(message(data=..., parameters=region))
+    assert "shared memory" in refused({**message(), "outputs": [{"name": "p", "parameters": region}]})
+
+
 def test_strings_come_as_json_or_with_length_prefixes() -> None:
     to = target("BYTES", (-1, 1))
     assert parse(message(datatype="BYTES", shape=[2, 1], data=["a", "é"]), to=to).feeds["x"].tolist() == [["a"], ["é"]]
