@@ -26,6 +26,7 @@ from calibrant.errors import DataError, FormatError
 from calibrant.model_card import KEY, ModelCard
 
 OWN = "calibrant/"  # prefix of the names of every node, value and initializer that editing may replace
+KNOBS = ("temperature", "adjust_strength", "log_prior_ratio")  # inputs whose defaults editing may replace too
 _CHUNK = 1 << 20
 Span = tuple[int, int]
 
@@ -113,7 +114,7 @@ class OnnxFile:
         with open(self.path, "rb") as stream:
             for name in sorted(self.initializers):
                 tensor = self.initializers[name]
-                if name.startswith(OWN):
+                if name.startswith(OWN) or name in KNOBS:
                     continue
                 digest.update(f"{name}|{tensor.dtype}|{','.join(map(str, tensor.dims))}|".encode())
                 for span in tensor.data:

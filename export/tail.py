@@ -16,13 +16,12 @@ from calibrant import onnx_wire as wire
 from calibrant.errors import ConfigError, ModelError, did_you_mean
 from calibrant.export.blocks import Builder, emit, emit_affine
 from calibrant.export.fold import Affine, Array, Step
-from calibrant.onnx_file import OWN, GraphEdit
+from calibrant.onnx_file import KNOBS, OWN, GraphEdit
 from calibrant.onnx_wire import Value
 
 OUTPUTS = ("probabilities", "logits", "features", "ood_score")
 OOD_KINDS = ("energy", "max-softmax", "feature-norm")
 KNOB_MODES = ("baked", "runtime", "required")
-KNOBS = ("temperature", "adjust_strength", "log_prior_ratio")
 FLOAT = 1
 
 

@@ -85,6 +85,13 @@ def test_adjust_and_recalibrate_move_the_defaults(deployed: Path, variant: Expor
     np.testing.assert_allclose(run(path)[1], raw(deployed) * [1, 2, 1, 2, 1] - 0.5 * RATIO, atol=2e-5)
 
 
+def test_moved_defaults_leave_the_hash_of_the_weights(variant: Export) -> None:
+    path, card = variant(knobs="runtime", calibrator=TEMPERATURE)
+    edit.recalibrate(path, None)
+    edit.adjust(path, 1.0)
+    assert OnnxFile.open(path).hash_weights() == card.hashes["weights"]
+
+
 def test_defaults_with_an_absorbed_prior_and_a_target(deployed: Path, variant: Export) -> None:
     target = np.array([0.1, 0.1, 0.2, 0.2, 0.4])
     options: dict[str, Any] = {"adjust": 1.0, "absorbed": 1.0, "target_prior": target}
