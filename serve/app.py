@@ -97,7 +97,14 @@ class Application:
             refusal = Refusal.of(error)
             if refusal is not error and refusal.status == 500:
                 log.error("a request failed", exc_info=error)
-            counted(Response.error(refusal))
+            counted(self._error(refusal))
+
+    @staticmethod
+    def _error(refusal: Refusal) -> Response:
+        response = Response.error(refusal)
+        if refusal.status == 401:
+            response.headers.append((b"www-authenticate", b'Bearer realm="calibrant"'))
+        return response
 
     def internal(self, request: Request, respond: Respond) -> None:
         """A request of a fellow worker, which came by a socket that only this user can open."""
@@ -128,6 +135,8 @@ class Application:
         return found
 
     def _find_route(self, path: bytes) -> Route:
+        if path[:7].lower() == b"http://" or path[:8].lower() == b"https://":  # the whole address
+            path = b"/" + path.split(b"://", 1)[1].partition(b"/")[2]
         parts = [unquote(p) for p in path.decode("ascii", "replace").strip("/").split("/")]
         match parts:
             case ["v2", "models", name, *rest] if parts != ["v2", "models", "stats"]:

@@ -173,12 +173,14 @@ class Connection(asyncio.BufferedProtocol):
     # ---- the head
 
     def _read_head(self) -> None:
+        if self._head[0] in b"\r\n":
+            self._skip_blank_lines()
         while True:
             end = self._head.find(b"\r\n\r\n", max(0, self._scanned - 3), self._filled)
             if end >= 0:
                 break
             self._scanned = self._filled
-            if not 65 <= self._head[0] <= 90 and self._head[0] not in b"\r\n":  # TLS, say: no end to wait for
+            if self._filled and not 65 <= self._head[0] <= 90:  # TLS, say: no end to wait for
                 self._refuse(Refusal(400, "not an HTTP request", close=True))
                 return
             if self._filled >= self.limits.max_header:
@@ -213,10 +215,18 @@ class Connection(asyncio.BufferedProtocol):
             refusal.close = True
             self._refuse(refusal)
 
+    def _skip_blank_lines(self) -> None:
+        """Before a request they are passed over (RFC 9112, 2.2)."""
+        rest = bytes(memoryview(self._head)[: self._filled]).lstrip(b"\r\n")
+        self._scanned = 0
+        self._put_back(rest)
+
     def on_url(self, url: bytes) -> None:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._state == _CHUNKED:  # a trailer, which must not change what the head said
+            return
         name = name.lower()
         if name in self._headers and name in (b"content-length", b"transfer-encoding", b"host",
                                               b"inference-header-content-length", b"content-encoding"):  # fmt: skip
@@ -234,7 +244,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._duplicate:
             raise Refusal(400, f"the header {self._duplicate.decode()} is there twice")
         if parser.get_http_version() not in ("1.1", "1.0"):
-            raise Refusal(505, "only HTTP/1.1 and 1.0 are spoken here")
+            raise Refusal(400, "only HTTP/1.1 and 1.0 are spoken here")
         if b"host" not in headers and parser.get_http_version() == "1.1":
             raise Refusal(400, "the Host header is missing")
         coding = headers.get(b"transfer-encoding")

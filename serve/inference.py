@@ -78,7 +78,7 @@ class Inference:
 
     def identify(self, model: Model, infer: protocol.InferRequest) -> None:
         """An id of our own where the caller gave none and a label may come later."""
-        if model.monitor is not None and infer.id is None:
+        if model.monitor is not None and not infer.id:
             infer.id = f"{self._prefix}-{next(self._serial)}"
 
     def choose(self, name: str, version: str | None) -> Model:
@@ -182,14 +182,17 @@ class Inference:
     # ---- pictures from people
 
     def predict(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
-        query = dict(parse_qsl(request.target.partition(b"?")[2].decode("ascii", "replace")))
-        name = names.get("name") or query.pop("model", None) or self._only_model()
+        query = _query(request.target)
+        name = names.get("name") or (query.pop("model") if "model" in query else self._only_model())
         request_id = query.pop("id", None)
         model = self.choose(name, names.get("version"))
         self.admit(model)
+        if request_id == "":
+            raise Refusal(400, "`id` is empty; leave it out or give one")
         if b"content-encoding" in request.headers:
             raise Refusal(415, "pictures are compressed already; send them without Content-Encoding")
         asked = people.read(request.body, request.headers.get(b"content-type", b""), query, self.limits)
+        request_id = asked.id or request_id
         card = model.session.require_card()
         if self._decoding >= 64 * self._threads:
             raise Refusal(503, "too many pictures are waiting to be decoded", retry_after=1)
@@ -230,6 +233,17 @@ class Inference:
         if refusal is not error and refusal.status == 500:
             log.error("a request failed", exc_info=error)
         respond(Response.error(refusal))
+
+
+def _query(target: bytes) -> dict[str, str]:
+    """Parameters of the address; an empty one is kept, so that it is refused and not taken as left out."""
+    pairs = parse_qsl(target.partition(b"?")[2].decode("ascii", "replace"), keep_blank_values=True)
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        again = next(name for name in names if names.count(name) > 1)
+        raise Refusal(400, f'the parameter "{again[:60]}" is there twice')
+    return found
 
 
 def _json_length(request: Request) -> int | None:

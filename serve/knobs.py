@@ -15,12 +15,12 @@ Everything here is float64 and rounded once.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from calibrant.errors import ConfigError, DataError
@@ -176,10 +176,14 @@ def _diagonal(calibrator: Mapping[str, Any] | None, classes: int) -> tuple[Array
 
 
 def _number(name: str, value: Any) -> float:
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ConfigError(f"must be a number, got {_shown(value)}", where=name)
     try:
         number = float(value)
+    except OverflowError:
+        raise ConfigError("must be finite, got a number above 1e308", where=name) from None
     except ValueError:
         raise ConfigError(f"must be a number, got {_shown(value)}", where=name) from None
     if not np.isfinite(number):
@@ -202,14 +206,16 @@ def _prior(value: Any) -> tuple[float, ...] | str:
         if text in (_UNIFORM, _TRAIN):
             return text
         try:
-            value = json.loads(text) if text.startswith("[") else text.split(",")
+            value = orjson.loads(text) if text.startswith("[") else text.split(",")
         except ValueError:
             raise ConfigError("is neither a list of shares, uniform nor train", where="target_prior") from None
     if not isinstance(value, list | tuple | np.ndarray):
         raise ConfigError(f"must be a list with one share a class, got {_shown(value)}", where="target_prior")
-    shares = tuple(_number("target_prior", v if not isinstance(v, np.generic) else v.item()) for v in value)
+    shares = tuple(_number("target_prior", v) for v in value)
     if not shares or min(shares) < 0 or sum(shares) <= 0:
         raise ConfigError("shares of classes must not be negative, nor all 0", where="target_prior")
+    if not np.isfinite(sum(shares)):
+        raise ConfigError("is too large to add up", where="target_prior")
     return shares
 
 

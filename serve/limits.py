@@ -33,19 +33,27 @@ def decompress(data: memoryview, encoding: str, limit: int) -> memoryview:
         return data
     if encoding not in ("gzip", "x-gzip", "deflate"):
         raise Refusal(415, f'Content-Encoding "{encoding[:40]}" is not known; use gzip, deflate or none')
-    # 32 + 15: the header tells gzip from zlib, so a deflate body that is really gzip is read too.
-    engine = zlib.decompressobj(47)
-    try:
-        out = engine.decompress(data, limit + 1)
-    except zlib.error as error:
-        raise Refusal(400, f"the body is not valid {encoding} ({error})") from None
-    if len(out) > limit:
-        raise Refusal(413, f"the body is larger than {limit} bytes once decompressed")
-    if not engine.eof:
-        raise Refusal(400, f"the {encoding} body is cut off")
-    if engine.unused_data:
-        raise Refusal(400, f"{len(engine.unused_data)} bytes follow the end of the {encoding} body")
-    return memoryview(out)
+    parts: list[bytes] = []
+    size, left = 0, bytes(data)
+    while True:
+        # 32 + 15: the header tells gzip from zlib, so a deflate body that is really gzip is read too.
+        engine = zlib.decompressobj(47)
+        try:
+            parts.append(engine.decompress(left, limit + 1 - size))
+        except zlib.error as error:
+            if not parts:
+                raise Refusal(400, f"the body is not valid {encoding} ({error})") from None
+            raise Refusal(400, f"{len(left)} bytes follow the end of the {encoding} body") from None
+        size += len(parts[-1])
+        if size > limit:
+            raise Refusal(413, f"the body is larger than {limit} bytes once decompressed")
+        if not engine.eof:
+            raise Refusal(400, f"the {encoding} body is cut off")
+        left = engine.unused_data
+        if not left:
+            return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+        if left[:2] != b"\x1f\x8b":  # a gzip body may hold several members (RFC 1952)
+            raise Refusal(400, f"{len(left)} bytes follow the end of the {encoding} body")
 
 
 def compress(parts: list[bytes | memoryview], encoding: str) -> bytes:

@@ -28,6 +28,7 @@ from calibrant.serve.session import Arrays
 class Asked:
     images: list[tuple[str, bytes]]  # name, encoded picture
     knobs: Knobs | None
+    id: str | None = None  # a field of the form
 
 
 def read(body: memoryview, content_type: bytes, query: Mapping[str, str], limits: Limits) -> Asked:
@@ -46,12 +47,15 @@ def read(body: memoryview, content_type: bytes, query: Mapping[str, str], limits
         raise Refusal(415, "/predict takes a picture or a form; send JSON tensors to /v2/models/NAME/infer")
     else:  # curl says x-www-form-urlencoded for --data-binary; the bytes themselves tell what they are
         pictures = [("image", bytes(body))]
+    request_id = fields.pop("id", None) if "id" not in query else None
+    if request_id == "":
+        raise bad("`id` is empty; leave it out or give one")
     for name in fields:
         if name not in NAMES:
             raise bad(f'no parameter "{name[:60]}"; {did_you_mean(name, NAMES)}')
     if not pictures:
         raise bad("the form holds no picture; send a file field: curl -F image=@photo.jpg URL/predict")
-    return Asked(pictures, Knobs.parse(fields) if fields else None)
+    return Asked(pictures, Knobs.parse(fields) if fields else None, request_id)
 
 
 def decode(card: ModelCard, pictures: list[tuple[str, bytes]], limits: Limits) -> NDArray[Any]:

@@ -105,6 +105,10 @@ def test_adjusting_is_refused_without_a_training_prior(tiny: ModuleType) -> None
         ({"target_prior": [0.5, -0.1]}, "negative"),
         ({"target_prior": [0, 0]}, "all 0"),
         ({"target_prior": 3}, "must be a list"),
+        ({"target_prior": "[" * 100_000}, "neither"),
+        ({"target_prior": "[" + "9" * 400 + ",1]"}, "finite|neither"),
+        ({"target_prior": [1e308, 1e308]}, "too large"),
+        ({"temperature": 10**400}, "finite"),
     ],
 )
 def test_a_bad_knob_is_named(values: dict[str, Any], message: str) -> None:
@@ -116,6 +120,7 @@ def test_a_bad_knob_is_named(values: dict[str, Any], message: str) -> None:
 def test_numbers_may_come_as_text_and_a_prior_as_json_or_commas() -> None:
     knobs = Knobs.parse({"temperature": "1.5", "ood": "true", "target_prior": "0.25, 0.75", "unknown": object()})
     assert knobs == Knobs(temperature=1.5, ood=True, target_prior=(0.25, 0.75))
+    assert Knobs.parse({"temperature": np.float32(1.5), "top_k": np.int64(2)}) == Knobs(temperature=1.5, top_k=2)
     assert Knobs.parse({"target_prior": "[1, 3]"}).target_prior == (1.0, 3.0)
 
 

@@ -244,7 +244,9 @@ def test_a_token_guards_everything_but_health(model_file: Path) -> None:
     with running(model_file, arguments=["--threads", "1", "--token", "s3cret"]) as server:
         assert httpx.get(server.url + "/v2/health/live", timeout=60).status_code == 200
         for headers in ({}, {"Authorization": "Bearer wrong"}):
-            assert httpx.get(server.url + "/v2", headers=headers, timeout=60).status_code == 401
+            reply = httpx.get(server.url + "/v2", headers=headers, timeout=60)
+            assert reply.status_code == 401
+            assert reply.headers["www-authenticate"].startswith("Bearer")
         assert httpx.get(server.url + "/v2", headers={"Authorization": "Bearer s3cret"}, timeout=60).status_code == 200
 
 
