@@ -78,6 +78,7 @@ class Head:
     weight: str = "calibrant/head.weight"  # [C, D], as Gemm with transB=1 wants it
     bias: str = "calibrant/head.bias"
     raw_key: str | None = None  # metadata key of the classifier before a map that cannot be undone was folded in
+    feature_dim: int | None = None  # width of the value `features`, where the body has one
 
 
 @dataclass(frozen=True)

@@ -252,7 +252,7 @@ def _split(
     width = int(dims["features"][1]) if features else None
     if found is None:
         rename(graph, "logits", "raw_logits")
-        return Head(kind="logits", input="raw_logits"), None, None, width
+        return Head(kind="logits", input="raw_logits", feature_dim=width), None, None, width
     name = found.source
     if found.flatten:
         name = "head_input"
@@ -261,7 +261,7 @@ def _split(
     if not features:
         rename(graph, name, "features")
         name, width = "features", found.weight.shape[1]
-    return Head(kind="gemm", input=name), found.weight, found.bias, width
+    return Head(kind="gemm", input=name, feature_dim=width), found.weight, found.bias, width
 
 
 def _save(graph: onnx.ModelProto, path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from calibrant.export import edit
@@ -15,6 +16,7 @@ from calibrant.onnx_file import OnnxFile
 
 from .conftest import pixels
 from .test_edit import CALIBRATORS
+from .test_to_onnx import WithFeatures
 
 Export = Callable[..., tuple[Path, ModelCard]]
 IMAGES = pixels(6, seed=9)
@@ -55,6 +57,14 @@ def test_feature_norm_by_hand(deployed: Path, variant: Export) -> None:
     path, _ = variant(ood={"kind": "feature-norm", "mu": 4.0, "sd": 0.5})
     norm = np.abs(outputs(deployed)["features"]).sum(1, keepdims=True)
     np.testing.assert_allclose(outputs(path)["ood_score"], (4.0 - norm) / 0.501, rtol=1e-4)
+
+
+def test_files_with_a_feature_norm_of_their_own_features_can_be_edited(exported: Export) -> None:
+    torch.manual_seed(1)
+    path, _ = exported(WithFeatures(), ood={"kind": "feature-norm", "mu": 4.0, "sd": 0.5}, verify=False)
+    before = outputs(path)["ood_score"]
+    edit.adjust(path, 1.0)
+    np.testing.assert_array_equal(outputs(path)["ood_score"], before)
 
 
 def test_every_output_has_rank_two_and_a_free_batch(variant: Export) -> None:
