@@ -162,9 +162,39 @@ def plausible_gaps(sample: GapSample, rng: np.random.Generator, draws: int) -> V
     return drawn
 
 
+def true_error(sample: GapSample, norm: Norm = "sum", *, draws: int = DRAWS) -> float:
+    """The error freed of what noise adds: the true error under which half of all samples would show more.
+
+    The middle of the test that `measure_gaps` turns around, so it may be laid beside the interval of another model,
+    which the measured error, with its share of noise, may not. 0 where perfect calibration would show as much.
+    """
+    rng = np.random.default_rng(0)
+    observed = float(gap_error(sample.share, sample.gap, norm))
+    found = _observable(sample, norm, observed, rng.standard_normal((draws, len(sample.share) + 1)), rng)
+    if found is None:
+        return 0.0
+    errors, observed_given = found
+
+    def lead(i: int) -> float:
+        return float(np.median(observed_given(float(errors[i])))) - observed
+
+    i = _first(len(errors), lambda k: lead(k) >= 0)
+    if i in (0, len(errors)):
+        return float(errors[min(i, len(errors) - 1)])
+    return _crossing(errors, i, lead(i - 1), lead(i))
+
+
 def _invert(
     sample: GapSample, norm: Norm, observed: float, normals: Vector, rng: np.random.Generator
 ) -> tuple[float, float]:
+    found = _observable(sample, norm, observed, normals, rng)
+    return (0.0, observed) if found is None else turn_around(observed, *found)
+
+
+def _observable(
+    sample: GapSample, norm: Norm, observed: float, normals: Vector, rng: np.random.Generator
+) -> tuple[Vector, Callable[[float], Vector]] | None:
+    """A grid of true errors, and the errors that would be observed under one; None if no gap is on the norm's side."""
     shapes = plausible_gaps(sample, rng, len(normals))
     rest = np.zeros_like(shapes)
     if norm in ("over", "under"):
@@ -179,7 +209,7 @@ def _invert(
     sizes = gap_error(sample.share, shapes, norm)
     usable = sizes > 1e-12
     if not usable.any():  # every bin lies clearly on the other side
-        return 0.0, observed
+        return None
     shapes, sizes, normals, rest = shapes[usable], sizes[usable], normals[usable], rest[usable]
     shapes = shapes / sizes[:, None]
     total = float(sample.share.sum() ** 2 / (sample.share**2 / sample.rows).sum())
@@ -200,7 +230,7 @@ def _invert(
         drawn += normals[:, -1] * (between if norm != "rms" else between / max(2 * error, 1e-9))
         return drawn
 
-    return turn_around(observed, errors, observed_given)
+    return errors, observed_given
 
 
 def turn_around(observed: float, errors: Vector, observed_given: Callable[[float], Vector]) -> tuple[float, float]:

@@ -19,6 +19,7 @@ from calibrant.calibration.intervals import (
     measure_gaps,
     null_gaps,
     share_interval,
+    true_error,
     turn_around,
 )
 from calibrant.calibration.metrics import ece_of
@@ -73,6 +74,44 @@ def test_ece_interval_holds_the_truth_about_as_often_as_it_says(name: str) -> No
 @pytest.mark.parametrize("name", sorted(CURVES))
 def test_ece_interval_covers_in_93_to_97_percent_of_1000_simulations(name: str) -> None:
     assert 0.93 <= coverage(CURVES[name], 2000, 1000) <= 0.975
+
+
+def test_the_error_freed_of_noise_is_as_often_too_high_as_too_low() -> None:
+    for name in ("calibrated", "slightly over-confident"):
+        rng, true = np.random.default_rng(5), truth(CURVES[name])
+        samples = [sampled(CURVES[name], 2000, rng) for _ in range(60)]
+        freed = np.array([true_error(s) for s in samples])
+        plain = np.array([ece_of_sample(s) for s in samples])
+        # of 60 a fair half is 30, fewer than 18 or more than 42 happen once in 1,000 times
+        assert 18 <= (freed > true + 1e-9).sum() <= 42, name
+        assert (plain > true).sum() > 50, name  # noise alone raises the measured one
+        if name == "calibrated":
+            assert (freed == 0).sum() >= 18  # and half of them show less than a perfect model would
+
+
+def test_of_one_model_seen_twice_the_freed_error_lies_in_the_other_interval() -> None:
+    # what a comparison of two equal models comes to: the measured error would be called worse in a quarter of the cases
+    rng, freed_above, measured_above = np.random.default_rng(6), 0, 0
+    for _ in range(60):
+        first, second = (sampled(CURVES["calibrated"], 2000, rng) for _ in range(2))
+        m = measure_gaps(first, "sum")
+        assert m.high is not None
+        assert true_error(first) <= min(m.high, m.value) + 1e-3
+        freed_above += true_error(second) > m.high
+        measured_above += ece_of_sample(second) > m.high
+    assert freed_above <= 6
+    assert measured_above >= 12
+
+
+def test_no_error_where_every_bin_lies_on_the_other_side() -> None:
+    one = np.array([1.0])
+    over = GapSample(one, 0.9 * one, 0.3 * one, 1000 * one, 0 * one)
+    assert true_error(over, "under") == 0.0
+    assert true_error(over, "over") == pytest.approx(0.3, abs=0.01)
+
+
+def ece_of_sample(sample: GapSample) -> float:
+    return float(sample.share @ np.abs(sample.gap))
 
 
 def test_null_value_equals_simulation() -> None:
