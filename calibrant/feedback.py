@@ -19,8 +19,11 @@ was cut off by a crash is skipped and counted.
 from __future__ import annotations
 
 import base64
+import calendar
+import contextlib
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +38,7 @@ from calibrant.predictions import Predictions, Source
 
 FORMAT_VERSION = 1
 _SUFFIX = ".feedback.jsonl"
+_STAMP = "%Y%m%dT%H%M%S"
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ class FeedbackWriter:
         self._named: set[str] = set()
         self._number = 0
         self._own: set[str] = set()
+        self._lock = threading.RLock()  # several monitors, each with a thread, share a log
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._begin()
@@ -116,41 +121,59 @@ class FeedbackWriter:
         latency_ms: Sequence[float | None] | None = None,
     ) -> tuple[Path, int]:
         """Appends a block of rows; gives the segment and the offset of its line."""
-        self._rotate()
-        if model.sha256 not in self._named:
-            self._line({"record": "model", "model": model.name, "version": model.version, "sha256": model.sha256,
-                        "classes": list(model.classes)})  # fmt: skip
-            self._named.add(model.sha256)
         data = base64.b64encode(np.ascontiguousarray(logits, "<f4").tobytes()).decode()
         took = {} if latency_ms is None else {"ms": list(latency_ms)}
-        offset = self._line({"record": "predictions", "sha256": model.sha256, "version": model.version,
-                             "time": list(times), "ids": list(ids), **took, "logits": data})  # fmt: skip
-        return self.path, offset
+        with self._lock:
+            self._rotate()
+            if model.sha256 not in self._named:
+                self._line({"record": "model", "model": model.name, "version": model.version, "sha256": model.sha256,
+                            "classes": list(model.classes)})  # fmt: skip
+                self._named.add(model.sha256)
+            offset = self._line({"record": "predictions", "sha256": model.sha256, "version": model.version,
+                                 "time": list(times), "ids": list(ids), **took, "logits": data})  # fmt: skip
+            return self.path, offset
 
     def labels(self, model: str, ids: Sequence[str], labels: Sequence[int], *, at: float | None = None) -> None:
-        self._rotate()
-        self._line({"record": "labels", "model": model, "time": time.time() if at is None else at,
-                    "ids": list(ids), "labels": [int(k) for k in labels]})  # fmt: skip
+        with self._lock:
+            self._rotate()
+            self._line({"record": "labels", "model": model, "time": time.time() if at is None else at,
+                        "ids": list(ids), "labels": [int(k) for k in labels]})  # fmt: skip
 
     def wrote(self, path: Path) -> bool:
         """Whether a segment is this writer's."""
         return path.name in self._own
 
     def sync(self) -> None:
-        if self._stream is not None:
-            os.fsync(self._stream.fileno())
+        with self._lock:
+            stream = None if self._stream is None else os.dup(self._stream.fileno())
+        if stream is not None:  # outside the lock: a slow disk must not hold up who writes
+            try:
+                os.fsync(stream)
+            finally:
+                os.close(stream)
 
     def close(self) -> None:
-        if self._stream is not None:
-            self.sync()
-            self._stream.close()
-            self._stream = None
+        with self._lock:
+            if self._stream is not None:
+                try:
+                    self.sync()
+                finally:
+                    self._stream.close()
+                    self._stream = None
 
     def _line(self, record: dict[str, Any]) -> int:
         if self._stream is None:
             raise ValueError("the log is closed")
         offset, data = self._written, (json.dumps(record, separators=(",", ":")) + "\n").encode()
-        self._stream.write(data)  # unbuffered: one write call
+        left = memoryview(data)
+        try:
+            while left:  # unbuffered: one write call, but on a disk that runs full
+                left = left[self._stream.write(left) :]
+        except OSError:
+            with contextlib.suppress(OSError):  # so that the next line does not continue half of this one
+                self._stream.truncate(offset)
+                self._stream.seek(offset)
+            raise
         self._written += len(data)
         return offset
 
@@ -160,7 +183,7 @@ class FeedbackWriter:
             self._begin()
 
     def _begin(self) -> None:
-        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+        stamp = self._stamp()
         while True:
             self.path = self.folder / f"{stamp}-{os.getpid()}-{self._number:06d}{_SUFFIX}"
             self._number += 1
@@ -169,10 +192,26 @@ class FeedbackWriter:
                 break
             except FileExistsError:
                 continue
-        self._written, self._named = 0, set()
+        written, self._written = self._written, 0
+        try:
+            self._line({"record": "segment", "kind": "feedback", "format_version": FORMAT_VERSION, "time": time.time()})
+        except OSError:
+            self._stream.close()
+            self._stream, self._written = None, written  # to be tried again
+            self.path.unlink(missing_ok=True)
+            raise
+        self._named = set()
         self._own.add(self.path.name)
-        self._line({"record": "segment", "kind": "feedback", "format_version": FORMAT_VERSION, "time": time.time()})
         self._drop_old()
+
+    def _stamp(self) -> str:
+        """The time, or where the clock was set back a moment after the newest segment, which must stay before this."""
+        now = time.time()
+        for path in segments(self.folder)[-1:]:
+            with contextlib.suppress(ValueError):
+                newest = calendar.timegm(time.strptime(path.name[:15], _STAMP))
+                now = now if newest <= now else newest + 1
+        return time.strftime(_STAMP, time.gmtime(now))
 
     def _drop_old(self) -> None:
         old = [p for p in segments(self.folder) if p != self.path]
@@ -273,7 +312,8 @@ def read_feedback(folder: str | Path) -> Feedback:
     labels: dict[tuple[str, str], int] = {}
     for path in paths:
         for _, record in records(path, damage):
-            _gather(record, gathered, labels, path)
+            if not _gather(record, gathered, labels):
+                damage.lines += 1
     seen: set[tuple[str, str]] = set()
     repeated, served = 0, []
     for block in gathered.values():
@@ -284,9 +324,8 @@ def read_feedback(folder: str | Path) -> Feedback:
     return Feedback(tuple(served), damage.lines, repeated, orphans)
 
 
-def _gather(
-    record: dict[str, Any], gathered: dict[str, _Gathered], labels: dict[tuple[str, str], int], path: Path
-) -> None:
+def _gather(record: dict[str, Any], gathered: dict[str, _Gathered], labels: dict[tuple[str, str], int]) -> bool:
+    """False for predictions of a model whose description was lost."""
     kind = record["record"]
     if kind == "model":
         model = Model(record["model"], record["version"], record["sha256"], tuple(record["classes"]))
@@ -294,13 +333,14 @@ def _gather(
     elif kind == "predictions":
         block = gathered.get(record["sha256"])
         if block is None:
-            raise FormatError("predictions of a model that the log does not describe", where=path)
+            return False
         block.ids += record["ids"]
         block.times += record["time"]
         block.ms += record.get("ms") or [None] * len(record["ids"])
         block.logits.append(decode_logits(record, len(block.model.classes)))
     elif kind == "labels":
         labels.update(((record["model"], id_), k) for id_, k in zip(record["ids"], record["labels"], strict=True))
+    return True
 
 
 def _join(block: _Gathered, labels: dict[tuple[str, str], int], seen: set[tuple[str, str]]) -> tuple[Served, int]:
