@@ -45,7 +45,8 @@ async def start(app: Application, config: ServeConfig, *, shared_port: bool = Fa
     ])  # fmt: skip
     service = Service(app, config.token)
     server.add_generic_rpc_handlers(service.handlers())
-    address = f"{config.host}:{config.grpc_port}"
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    address = f"{host}:{config.grpc_port}"
     try:
         if config.tls_cert is not None:
             key = (config.tls_key or config.tls_cert).read_bytes()

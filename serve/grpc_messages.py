@@ -22,7 +22,9 @@ _CONTENTS = {"BOOL": 1, "INT8": 2, "INT16": 2, "INT32": 2, "INT64": 3, "UINT8": 
 
 def read_request(data: memoryview, target: Target) -> protocol.InferRequest:
     """ModelInferRequest, through the same checks as an HTTP request."""
-    id_, parameters, raw = "", {}, []
+    id_ = ""
+    parameters: dict[str, Any] = {}
+    raw: list[memoryview] = []
     inputs: list[memoryview] = []
     outputs: list[memoryview] = []
     for n, _, value in wire.fields(data):

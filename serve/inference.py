@@ -18,10 +18,11 @@ from calibrant.serve.batcher import Job
 from calibrant.serve.limits import Limits, compress, decompress
 from calibrant.serve.message import Request, Response
 from calibrant.serve.models import Model, Repository
-from calibrant.serve.refusal import Refusal
+from calibrant.serve.refusal import Refusal, bad
 
 log = logging.getLogger(__name__)
 
+LONGEST_ID = 1024
 Respond = Callable[[Response], None]
 
 
@@ -70,8 +71,8 @@ class Inference:
             self.fail(model, request, respond, error)
             return
         request.body = memoryview(b"")
-        self.identify(model, infer)
         try:
+            self.identify(model, infer)
             self.submit(model, request, infer, lambda job: respond(self._answer(model, infer, job, request)), respond)
         except Refusal as error:
             self.fail(model, request, respond, error)
@@ -80,6 +81,8 @@ class Inference:
         """An id of our own where the caller gave none and a label may come later."""
         if model.monitor is not None and not infer.id:
             infer.id = f"{self._prefix}-{next(self._serial)}"
+        elif model.monitor is not None and infer.id is not None and len(infer.id) > LONGEST_ID:
+            raise bad(f"`id` has {len(infer.id)} characters; at most {LONGEST_ID} are kept with each row of a request")
 
     def choose(self, name: str, version: str | None) -> Model:
         if version is None and (canary := self.repository.canaries.get(name)) is not None:
@@ -193,6 +196,8 @@ class Inference:
             raise Refusal(415, "pictures are compressed already; send them without Content-Encoding")
         asked = people.read(request.body, request.headers.get(b"content-type", b""), query, self.limits)
         request_id = asked.id or request_id
+        if request_id is not None and len(request_id) > LONGEST_ID:
+            raise bad(f"`id` has {len(request_id)} characters; at most {LONGEST_ID} are kept")
         card = model.session.require_card()
         if self._decoding >= 64 * self._threads:
             raise Refusal(503, "too many pictures are waiting to be decoded", retry_after=1)

@@ -25,6 +25,7 @@ from calibrant.model_card import ModelCard
 from calibrant.serve import conformal
 from calibrant.serve.knobs import Redo
 from calibrant.serve.log_index import Index, line_at
+from calibrant.serve.refusal import Refusal
 from calibrant.serve.watch import (
     Baseline,
     CalibrationAlarm,
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 FLUSH_SECONDS = 0.5
 CONFIDENCE_BINS = 20
 RECENT_BYTES = 16 << 20  # of rows kept for labels that come soon; older ones are looked up in the log
+MOST_PENDING = 200_000  # requests that wait for the thread
+LEAST_LOG_P = -100.0  # what a class that the model rules out counts as, so that sums stay finite
 KEPT_FILES = 3  # of a model version, whose predictions may still get labels
 
 
@@ -52,6 +55,9 @@ class MonitorConfig:
     segment_bytes: int = 64 << 20
     keep_bytes: int | None = 10 << 30
     keep_days: float | None = None
+
+
+_Handed = tuple[str, float, NDArray[np.float32], float | None]  # id, time, logits, seconds
 
 
 @dataclass
@@ -100,7 +106,7 @@ class Monitor:
         without one it learns its own from the first labels."""
         self.model, self.card, self.config, self.writer, self.counts = model, card, config, writer, counts
         self._say = alarm or (lambda text: log.warning("%s", text))
-        self._pending: deque[tuple[str, float, NDArray[np.float32], float | None]] = deque()
+        self._pending: deque[_Handed] = deque()
         self._lock = threading.RLock()
         self._recent: dict[str, _Row] = {}
         self._confidence: deque[float] = deque(maxlen=config.window)
@@ -112,6 +118,8 @@ class Monitor:
         self._known_labels: dict[str, int] = {}
         self._most_recent = max(100, min(20_000, RECENT_BYTES // (4 * len(model.classes))))
         self.rows = self.labels = 0
+        self.not_finite = 0  # rows whose answer was no distribution
+        self.lost = self._failing = 0  # rows that the log could not take: in all, and since it last could
         classes = len(model.classes)
         self.calibration = CalibrationAlarm(config.alpha, config.horizon, baseline=baseline)
         self.confidence_drift = DriftAlarm(CONFIDENCE_BINS, alpha=config.alpha)
@@ -125,28 +133,64 @@ class Monitor:
     def record(self, id_: str, logits: NDArray[np.float32], seconds: float | None = None) -> None:
         """logits (rows, C) as the file returned them; copied, because they may be a part of a whole batch. `seconds`:
         how long the request waited and ran."""
+        if len(self._pending) >= MOST_PENDING:  # the disk hangs
+            self.lost += len(logits)
+            return
         self._pending.append((id_, time.time(), np.array(logits, np.float32), seconds))
 
     # ---- the monitor's own thread
 
     def flush(self) -> None:
         """Takes what was handed over: writes it to the log, then counts it."""
-        taken: list[tuple[str, float, NDArray[np.float32], float | None]] = []
-        while self._pending:
-            taken.append(self._pending.popleft())
-        if not taken:
-            return
-        logits = np.concatenate([row[2] for row in taken]).astype(np.float32, copy=False)
-        ids = [name for id_, _, block, _ in taken for name in row_ids(id_, len(block))]
-        times = [round(at, 3) for _, at, block, _ in taken for _ in range(len(block))]
-        took = [None if s is None else round(1e3 * s, 3) for *_, block, s in taken for _ in range(len(block))]
-        with self._lock:
+        with self._lock:  # from the first row taken: who asks for a row meanwhile must wait for it
+            taken: list[_Handed] = []
+            while self._pending:
+                taken.append(self._pending.popleft())
+            taken = self._finite(taken)
+            if not taken:
+                return
+            logits = np.concatenate([row[2] for row in taken]).astype(np.float32, copy=False)
+            ids = [name for id_, _, block, _ in taken for name in row_ids(id_, len(block))]
+            times = [round(at, 3) for _, at, block, _ in taken for _ in range(len(block))]
+            took = [None if s is None else round(1e3 * s, 3) for *_, block, s in taken for _ in range(len(block))]
             if self.writer is not None:
-                path, offset = self.writer.predictions(self.model, ids, times, logits, latency_ms=took)
-                if self.counts:
-                    self.index.add(path, offset, ids)
+                self._write(self.writer, ids, times, logits, took)
             if self.counts:
                 self._count(ids, _log_softmax(logits))
+
+    def _write(
+        self,
+        writer: feedback.FeedbackWriter,
+        ids: list[str],
+        times: list[float],
+        logits: NDArray[np.float32],
+        took: list[float | None],
+    ) -> None:
+        """A disk that is full costs the log its rows, which are watched all the same; said once, and once when over."""
+        try:
+            path, offset = writer.predictions(self.model, ids, times, logits, latency_ms=took)
+        except OSError as error:
+            if not self._failing:
+                log.error("the feedback log cannot be written (%s): answers are watched but not kept", _why(error))
+            self._failing += len(ids)
+            self.lost += len(ids)
+            return
+        if self._failing:
+            log.error("the feedback log is written again; %d rows are not in it", self._failing)
+            self._failing = 0
+        if self.counts:
+            self.index.add(path, offset, ids)
+
+    def _finite(self, taken: list[_Handed]) -> list[_Handed]:
+        """Without requests whose answer is no distribution. Absurd inputs make such; one would stay in every sum."""
+        good = []
+        for row in taken:
+            top = row[2].max(axis=1, initial=-np.inf)
+            if np.isfinite(top).all():  # -inf for some classes is a model that rules them out; NaN is a top of NaN
+                good.append(row)
+            else:
+                self.not_finite += len(row[2])
+        return good
 
     def take_in(self, path: Path, offset: int, ids: list[str], logits: NDArray[np.float32]) -> None:
         """Rows that another process predicted and wrote to this place of the log."""
@@ -181,11 +225,11 @@ class Monitor:
         reply = Reply()
         self._restored.wait(60)
         self.flush()
-        new_ids: list[str] = []
-        new_labels: list[int] = []
+        fresh: dict[str, int] = {}
+        rows: list[tuple[NDArray[np.float32], int]] = []
         with self._lock:
             for id_, label in zip(ids, labels, strict=True):
-                known = self._known_labels.get(id_)
+                known = fresh.get(id_, self._known_labels.get(id_))
                 row = self._row(id_) if known is None else None
                 if known == label:
                     reply.note(id_, "repeated")
@@ -194,12 +238,18 @@ class Monitor:
                 else:
                     reply.note(id_, "accepted" if known is None else "changed")
                     if row is not None and row.log_p is not None:
-                        self._take(row.log_p, label)
-                    self._known_labels[id_] = label
-                    new_ids.append(id_)
-                    new_labels.append(label)
-            if self.writer is not None and new_ids:
-                self.writer.labels(self.model.name, new_ids, new_labels)
+                        rows.append((row.log_p, label))
+                    fresh[id_] = label
+            # First the log: what it cannot keep must not count, or the caller's second try would be a repetition.
+            if self.writer is not None and fresh:
+                try:
+                    self.writer.labels(self.model.name, list(fresh), list(fresh.values()))
+                except OSError as error:
+                    raise Refusal(503, f"the feedback log cannot be written ({_why(error)}), so no label was taken; "
+                                       "send them again later", retry_after=30) from None  # fmt: skip
+            self._known_labels.update(fresh)
+            for log_p, label in rows:
+                self._take(log_p, label)
         return reply
 
     def _row(self, id_: str) -> _Row | None:
@@ -289,6 +339,7 @@ class Monitor:
         body: dict[str, Any] = {
             "model": self.model.name, "version": self.model.version, "sha256": self.model.sha256,
             "rows": self.rows, "labels": self.labels, "window": self.config.window,
+            "not_finite": self.not_finite, "log_rows_lost": self.lost,
             "alarms": {
                 "calibration": {**self._alarm(self.calibration), "baseline_rows": self._baseline_rows},
                 "confidence": self._alarm(self.confidence_drift), "prior": self._alarm(self.prior_drift),
@@ -410,6 +461,10 @@ class MonitorThread:
                 log.error("the feedback log cannot be synced: %s", error)
 
 
+def _why(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
 def row_ids(id_: str, rows: int) -> list[str]:
     """The request id for one row; with the number of the row behind it where there are more."""
     return [id_] if rows == 1 else [f"{id_}/{n}" for n in range(rows)]
@@ -419,7 +474,7 @@ def _log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     z = logits.astype(np.float64)
     z -= z.max(axis=1, keepdims=True)
     result: NDArray[np.float64] = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
-    return result
+    return np.maximum(result, LEAST_LOG_P)
 
 
 def _some_quantile(card: ModelCard) -> float | None:

@@ -472,6 +472,8 @@ def _json_data(array: NDArray[Any], name: str) -> Any:
 
 def classification(array: NDArray[Any], k: int, class_names: Sequence[str] | None) -> NDArray[Any]:
     """BYTES [rows, min(k, C)] of "value:index:label", the largest value first."""
+    if np.isnan(array).any():
+        raise bad("the model's answer to this input is not a number, so its classes have no order")
     k = min(k, array.shape[1])
     order = np.argsort(-array, axis=1, kind="stable")[:, :k]
     named = class_names is not None and len(class_names) == array.shape[1]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.errors import ConfigError
+from calibrant.errors import ConfigError, DataError
 from calibrant.model_card import ModelCard
 from calibrant.serve.conformal import prediction_sets
 from calibrant.serve.knobs import Knobs, Redo, softmax
@@ -84,6 +84,12 @@ def answer(
     if knobs.changes_probabilities:
         changed = redo.logits(logits, knobs)
         logits, probabilities = changed.astype(np.float32), softmax(changed).astype(np.float32)
+    if not np.isfinite(probabilities).all():
+        row = int(np.isfinite(probabilities).all(axis=1).argmin())
+        raise DataError(
+            f"the model's answer to row {row} is not a number, so it has no label and no confidence",
+            fix="are the input's values of the size that the model was trained on?",
+        )
     labels = probabilities.argmax(axis=1)
     confidence = probabilities[np.arange(len(labels)), labels]
     threshold = knobs.abstain_below if knobs.abstain_below is not None else card.abstain_below

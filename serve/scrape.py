@@ -37,7 +37,7 @@ def expose(
     for model in repository.all():
         _model(out, model, {"model": model.name, "version": model.version})
         if model.monitor is not None and model.monitor.counts:
-            _monitor(out, model.monitor, {"model": model.name, "version": model.version})
+            monitored(out, model.monitor, {"model": model.name, "version": model.version})
 
 
 def _model(out: Exposition, model: Model, labels: dict[str, str]) -> None:
@@ -62,10 +62,13 @@ def _model(out: Exposition, model: Model, labels: dict[str, str]) -> None:
     out.histogram(f"{name}_latency_seconds", "From the last byte of a request to its answer.", own.latency, labels)
 
 
-def _monitor(out: Exposition, monitor: Monitor, labels: dict[str, str]) -> None:
+def monitored(out: Exposition, monitor: Monitor, labels: dict[str, str]) -> None:
     report, name = monitor.report(), "calibrant_monitor"
     out.add(f"{name}_rows_total", "counter", "Rows watched.", report["rows"], labels)
     out.add(f"{name}_labels_total", "counter", "Labels taken.", report["labels"], labels)
+    out.add(f"{name}_not_finite_total", "counter", "Rows whose answer was no number.", report["not_finite"], labels)
+    lost = report["log_rows_lost"]
+    out.add(f"{name}_log_rows_lost_total", "counter", "Rows that the feedback log could not take.", lost, labels)
     for kind, alarm in report["alarms"].items():
         what = {**labels, "kind": kind}
         out.add(f"{name}_alarm", "gauge", "1 while the alarm is on.", float(alarm["on"]), what)

@@ -70,7 +70,7 @@ def held_out_gap(card: ModelCard | None) -> tuple[float, float]:
 
 def ece(confidence: Array, correct: Array, *, bins: int = 15, weights: Array | None = None) -> float:
     """sum_b |sum of w (correct - confidence) over bin b| / sum of w, bins (lo, hi] of equal width."""
-    w = np.ones(len(confidence)) if weights is None else weights
+    w = np.ones(len(confidence)) if weights is None or not weights.any() else weights
     index = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
     gaps = np.bincount(index, w * (correct - confidence), minlength=bins)
     return float(np.abs(gaps).sum() / w.sum())

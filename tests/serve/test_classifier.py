@@ -10,7 +10,9 @@ from PIL import Image
 
 from calibrant.errors import ConfigError, DataError, FormatError, ModelError
 from calibrant.serve import load
+from calibrant.serve.knobs import Knobs, Redo, softmax
 from calibrant.serve.providers import _cgroup_quota
+from calibrant.serve.result import answer
 
 
 def test_probabilities_are_the_one_formula(model_file: Path, tiny: ModuleType) -> None:
@@ -37,8 +39,8 @@ def test_every_form_of_a_picture_gives_the_same_answer(model_file: Path, tiny: M
     forms = [path, str(path), buffer.getvalue(), picture, np.asarray(picture), [path]]
     answers = [classifier.predict(form).probabilities for form in forms]
     pixels = tiny.PREPROCESSING.pixels(picture)[None]
-    for answer in answers:
-        np.testing.assert_allclose(answer, tiny.expected(pixels), atol=1e-6)
+    for got in answers:
+        np.testing.assert_allclose(got, tiny.expected(pixels), atol=1e-6)
 
 
 def test_the_batch_size_changes_nothing(model_file: Path, tiny: ModuleType) -> None:
@@ -124,6 +126,13 @@ def test_pictures_of_the_wrong_kind_are_refused(model_file: Path) -> None:
         classifier.predict([None])
     with pytest.raises(ConfigError, match="it holds: 0.9, 0.95"):
         classifier.predict(np.zeros((1, 16, 16, 3), np.uint8), coverage=0.8)
+
+
+def test_an_answer_that_is_not_a_number_gets_no_label(tiny: ModuleType) -> None:
+    card = tiny.card()
+    logits = np.array([[1.0, 2, 3, 4], [np.nan] * 4], np.float32)
+    with pytest.raises(DataError, match="row 1 is not a number"):
+        answer(card, Redo.of(card), {"logits": logits, "probabilities": softmax(logits)}, Knobs())
 
 
 def test_no_pictures_give_no_rows(model_file: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,6 +200,19 @@ def test_typed_contents_hold_every_unsigned_value() -> None:
     entry = wire.field(1, "x") + wire.field(2, "UINT64") + wire.packed(3, [1, 2]) + wire.message(5, contents)
     request = read_request(memoryview(wire.message(5, entry)), to)
     assert request.feeds["x"].tolist() == [[2**64 - 1, 1]]
+
+
+def test_an_address_of_ipv6_serves_both(model_file: Path) -> None:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            pass
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with running(model_file, arguments=["--threads", "1", "--host", "::1", "--grpc-port", "0"]) as server:
+        assert server.url.startswith("http://[::1]:")
+        assert httpx.get(server.url + "/v2/health/live", timeout=60).json()["live"]
+        with triton.InferenceServerClient(f"[::1]:{server.grpc_port}") as client:
+            assert client.is_server_live()
 
 
 @pytest.mark.parametrize("data", [b"\xff" * 40, b"\x0a\xff\x01x", b"\x2a\x03\x0a\x05a", b"\x07", b"\x09\x01"])

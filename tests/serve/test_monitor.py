@@ -1,15 +1,22 @@
 from __future__ import annotations
 
+import errno
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
 from calibrant import feedback
+from calibrant.serve import monitor as monitor_module
 from calibrant.serve.log_index import Index
+from calibrant.serve.metrics import Exposition
 from calibrant.serve.monitor import Monitor, MonitorConfig, MonitorThread, label_all, row_ids
+from calibrant.serve.refusal import Refusal
+from calibrant.serve.scrape import monitored
 
 CLASSES = ("auk", "bittern", "crane", "dunlin")
 MODEL = feedback.Model("birds", "1", "sha", CLASSES)
@@ -167,6 +174,87 @@ def test_the_index_tells_ids_apart_from_look_alikes(tmp_path: Path) -> None:
         index.add(tmp_path / "9", 100 * n, [f"id-{n}-{k}" for k in range(3)])
     assert index.find("id-7-3") == (tmp_path / "1", 700)
     assert index.find("id-599-2") == (tmp_path / "9", 59900)
+
+
+def test_an_answer_that_is_not_a_number_leaves_the_figures_alone(make: Callable[..., Monitor], tmp_path: Path) -> None:
+    """One caller's absurd input must not take the alarms and metrics of all."""
+    monitor = make(tmp_path)
+    odd = np.array([[np.nan] * 4, [np.inf, 0, 0, 0], [-np.inf] * 4], np.float32)
+    for n, row in enumerate(odd):
+        monitor.record(f"odd{n}", row[None])
+    monitor.record("masked", np.array([[3.0, 1.0, 0.0, -np.inf]], np.float32))  # a class that a model rules out
+    monitor.record("good", np.zeros((2, 4), np.float32))
+    assert monitor.label(["good/0", "good/1", "masked", "odd0"], [0, 1, 3, 0]).states["odd0"] == "unknown"
+    report = monitor.report()
+    assert (report["rows"], report["not_finite"], report["labels"]) == (3, 3, 3)
+    assert 0 < report["expected_accuracy"]["value"] < 1
+    assert all(np.isfinite(v) for v in report["predicted_prior"].values())
+    assert np.isfinite(report["labelled"]["nll"]["value"])
+    out = Exposition()
+    monitored(out, monitor, {})
+    assert "NaN" not in out.text()
+    (served,) = feedback.read_feedback(tmp_path).served
+    assert served.ids == ("masked", "good/0", "good/1")
+
+
+def test_a_label_right_after_its_answer_finds_it_whichever_thread_is_writing(
+    make: Callable[..., Monitor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are handed over by one thread while another asks for them."""
+    monitor = make(tmp_path)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(id_: str, rows: int) -> list[str]:
+        begun.set()
+        assert go_on.wait(30)
+        return row_ids(id_, rows)
+
+    monkeypatch.setattr(monitor_module, "row_ids", slowly)
+    monitor.record("r", np.zeros((1, 4), np.float32))
+    flusher = threading.Thread(target=monitor.flush)
+    flusher.start()
+    assert begun.wait(30)
+    states: list[dict[str, str]] = []
+    labeller = threading.Thread(target=lambda: states.append(monitor.label(["r"], [2]).states))
+    labeller.start()
+    labeller.join(0.2)  # it waits for the row that is being written
+    go_on.set()
+    flusher.join()
+    labeller.join()
+    assert states == [{"r": "accepted"}]
+
+
+def test_a_full_disk_loses_lines_not_figures_and_no_label_is_half_taken(
+    make: Callable[..., Monitor], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monitor = make(tmp_path)
+    writer = monitor.writer
+    assert writer is not None
+    monitor.record("a", np.zeros((1, 4), np.float32))
+    monitor.flush()
+    line = writer._line
+
+    def full(record: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    writer._line = full  # type: ignore[method-assign]
+    for n in range(3):
+        monitor.record(f"b{n}", np.zeros((2, 4), np.float32))
+        monitor.flush()
+    assert caplog.text.count("No space left") == 1  # not twice a second
+    with pytest.raises(Refusal, match="No space left") as caught:
+        monitor.label(["a", "b0/0"], [1, 1])
+    assert caught.value.status == 503
+    assert monitor.labels == 0
+    writer._line = line  # type: ignore[method-assign]
+    assert monitor.label(["a", "b0/0"], [1, 1]).states == {"a": "accepted", "b0/0": "accepted"}
+    monitor.record("c", np.zeros((1, 4), np.float32))
+    report = monitor.report()
+    assert (report["rows"], report["log_rows_lost"], report["labels"]) == (8, 6, 2)
+    log = feedback.read_feedback(tmp_path)
+    assert log.served[0].ids == ("a", "c")
+    assert log.served[0].labels.tolist() == [1, -1]
+    assert "6 rows" in caplog.text
 
 
 def test_a_log_that_cannot_be_written_does_not_stop_the_monitor(

@@ -265,6 +265,8 @@ def test_nan_is_refused_in_json_and_passes_in_binary() -> None:
         _answer(parse({**message(), "outputs": [{"name": "p"}]}), p=p)
     binary = {**message(), "outputs": [{"name": "p", "parameters": {"binary_data": True}}]}
     assert math.isnan(np.frombuffer(_answer(parse(binary), p=p)[1], "<f4")[0])
+    with pytest.raises(Refusal, match="no order"):
+        _answer(parse({**message(), "outputs": [{"name": "p", "parameters": {"classification": 2}}]}), p=p)
 
 
 JSON = st.recursive(

@@ -168,6 +168,29 @@ def test_labels_by_request_id_and_what_the_monitor_says(tmp_path: Path, model_fi
 
 
 @pytest.mark.skipif(os.name != "posix", reason="kill -9")
+def test_an_absurd_input_breaks_neither_metrics_nor_monitor(tmp_path: Path, tiny: ModuleType) -> None:
+    path = tiny.write(tmp_path / "birds.onnx", float_input=True)
+    x = np.full((1, 3, 16, 16), 3e38, "<f4")  # finite, and infinite once it is summed up
+    head = json.dumps({"parameters": {"binary_data_output": True}, "inputs": [
+        {"name": "images", "shape": list(x.shape), "datatype": "FP32", "parameters": {"binary_data_size": x.nbytes}}
+    ]}).encode()  # fmt: skip
+    headers = {"Inference-Header-Content-Length": str(len(head))}
+    with running(path, arguments=["--threads", "1", "--monitor"]) as server:
+        infer = f"{server.url}/v2/models/birds/infer"
+        assert httpx.post(infer, content=head + x.tobytes(), headers=headers, timeout=60).status_code == 200
+        assert httpx.post(infer, content=head + bytes(x.nbytes), headers=headers, timeout=60).status_code == 200
+        metrics = httpx.get(server.url + "/metrics", timeout=60)
+        assert metrics.status_code == 200
+        assert "calibrant_monitor_not_finite_total" in metrics.text
+        report = httpx.get(f"{server.url}/v2/models/birds/monitor", timeout=60).json()
+        assert (report["rows"], report["not_finite"]) == (1, 1)
+        assert 0 < report["expected_accuracy"]["value"] < 1
+        long = json.dumps({**json.loads(head), "id": "x" * 5000}).encode()
+        headers = {"Inference-Header-Content-Length": str(len(long))}
+        reply = httpx.post(infer, content=long + bytes(x.nbytes), headers=headers, timeout=60)
+        assert "`id`" in reply.json()["error"]  # every row of the request would carry it into the log
+
+
 def test_kill_9_under_load_leaves_a_log_without_duplicates(tmp_path: Path, model_file: Path, tiny: ModuleType) -> None:
     log, pixels = tmp_path / "log", tiny.pictures(1)
     arguments = ["--threads", "1", "--feedback-log", str(log)]

@@ -74,6 +74,13 @@ def test_wilson_by_hand() -> None:
     assert (got.low, got.high) == (pytest.approx(0.4902, abs=1e-4), pytest.approx(0.9433, abs=1e-4))
 
 
+def test_the_first_two_labels_have_figures_too() -> None:
+    """Of few rows a bootstrap sample is often empty."""
+    found = rolling(np.array([0.9, 0.6]), np.array([1.0, 0.0]), np.array([0.1, 0.9]), None)
+    assert np.isfinite([found.ece.low, found.ece.high, found.nll.low, found.nll.high]).all()
+    assert found.ece.low <= found.ece.value <= found.ece.high
+
+
 def test_rolling_figures_lie_in_their_intervals() -> None:
     rng = np.random.default_rng(1)
     confidence = rng.uniform(0.5, 1, 800)
