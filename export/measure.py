@@ -12,6 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration import evaluate
+from calibrant.calibration.accumulate import statistics_of_probabilities
+from calibrant.calibration.compare import compare
+from calibrant.calibration.evaluation import gap_sample
+from calibrant.calibration.intervals import true_error
 from calibrant.export.parity import session
 
 Array = NDArray[np.float64]
@@ -27,27 +31,52 @@ class Cost:
 
 @dataclass(frozen=True)
 class Quality:
-    """Value, low and high of the 95 % interval."""
+    """Value, low and high of the 95 % interval; that of the ECE is of the true error, which noise has no part in."""
 
     accuracy: tuple[float, float, float]
     ece: tuple[float, float, float]
     nll: tuple[float, float, float]
+    ece_freed: float  # of what noise adds: the value that belongs to the interval
+    ece_difference: tuple[float, float, float]  # to the float file's on the same images, paired
     rows: int
+
+    def ece_place(self, base: Quality) -> dict[str, str]:
+        """Where the ECE lies to the 95 % interval of the float file's: `below`, `within` or `above`.
+
+        `freed`: like with like, true error against true error. `measured`: as it was measured, which an equally
+        calibrated file fails whenever its noise is larger. `paired`: whether the difference is clear.
+        """
+        low, high = self.ece_difference[1:]
+        return {
+            "freed": _place(self.ece_freed, *base.ece[1:]), "measured": _place(self.ece[0], *base.ece[1:]),
+            "paired": "above" if low > 0 else "below" if high < 0 else "within",
+        }  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "rows": self.rows, "accuracy": list(self.accuracy), "ece": list(self.ece), "nll": list(self.nll)
+            "rows": self.rows, "accuracy": list(self.accuracy), "ece": list(self.ece), "ece_freed": self.ece_freed,
+            "ece_difference": list(self.ece_difference), "nll": list(self.nll),
         }  # fmt: skip
 
 
-def quality(probabilities: Array, labels: NDArray[np.int64]) -> Quality:
-    found = evaluate(probabilities, labels).metrics
+def _place(value: float, low: float, high: float) -> str:
+    return "below" if value < low else "above" if value > high else "within"
 
-    def triple(name: str) -> tuple[float, float, float]:
-        m = found[name]
-        return m.value, m.value if m.low is None else m.low, m.value if m.high is None else m.high
 
-    return Quality(triple("accuracy"), triple("ece"), triple("nll"), len(labels))
+def quality(probabilities: Array, labels: NDArray[np.int64], base: Array) -> Quality:
+    """Of probabilities (N, C), beside those of the float file for the same rows."""
+    statistics = statistics_of_probabilities(probabilities, labels)
+    evaluation = evaluate(statistics)
+    found, difference = evaluation.metrics, compare(base, probabilities, labels, bins=evaluation.bins)["ece"]
+
+    def triple(value: float, low: float | None, high: float | None) -> tuple[float, float, float]:
+        return value, value if low is None else low, value if high is None else high
+
+    accuracy, ece, nll = (triple(m.value, m.low, m.high) for m in (found["accuracy"], found["ece"], found["nll"]))
+    return Quality(
+        accuracy, ece, nll, true_error(gap_sample(statistics, evaluation.bins)),
+        triple(difference.difference, difference.low, difference.high), len(labels),
+    )  # fmt: skip
 
 
 def run_logits(path: Path, images: NDArray[Any], *, level: str = "all") -> Array:

@@ -93,6 +93,8 @@ def choose(trials: Sequence[Trial]) -> Trial:
 def row(trial: Trial, base: Trial) -> dict[str, Any]:
     """A setting as JSON."""
     measured = {} if trial.quality is None else trial.quality.to_dict()
+    if trial.quality is not None and base.quality is not None:
+        measured["ece_in_float_interval"] = trial.quality.ece_place(base.quality)
     return {
         "setting": trial.name, **measured, "agreement": trial.agreement, "agreement_margin_0.1": trial.clear_agreement,
         "rmse": trial.rmse, "level_gap": trial.level_gap, "temperature_factor": trial.temperature,

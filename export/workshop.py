@@ -128,7 +128,7 @@ class Workshop:
         measured = None
         if labels is not None and np.any(labels >= 0):
             known = everything[labels >= 0]
-            measured = quality(softmax(deployed[known]), labels[known])
+            measured = quality(softmax(deployed[known]), labels[known], self.probabilities(self.float_logits[known]))
         return replace(trial, temperature=factor, quality=measured)
 
     def _factor(self, logits: Array, rows: NDArray[np.intp]) -> float:

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from calibrant.calibration import Calibrator
 from calibrant.errors import CalibrantError, CheckFailed, ConfigError, DataError, ModelError
 from calibrant.export import edit, export_onnx
-from calibrant.export.measure import Cost, agreement, ridge, rmse
+from calibrant.export.measure import Cost, Quality, agreement, quality, ridge, rmse
 from calibrant.export.parity import session, softmax
 from calibrant.export.quantize import quantize, quantize_folders
-from calibrant.export.quantize_report import lines
+from calibrant.export.quantize_report import ece_lines, lines
 from calibrant.export.quantizers import Body, StaticQuantizer, block_of
 from calibrant.export.trials import Data, Trial, choose
 from calibrant.onnx_file import OnnxFile
@@ -109,6 +109,12 @@ def test_static_file_is_smaller_close_and_still_editable(cnn: Path, data: Data, 
     text = "\n".join(lines(result, out))
     for name in names:
         assert name in text
+    base, after = result.trials[0].quality, result.chosen.quality
+    assert base is not None
+    assert after is not None
+    assert "\n".join(ece_lines(base, after)) in text
+    assert card.precision["after"]["ece_in_float_interval"] == after.ece_place(base)
+    assert card.precision["before"]["ece_difference"] == [0.0, 0.0, 0.0]
     with pytest.raises(ModelError, match="is int8 already"):
         quantize(out, tmp_path / "again.onnx", data)
 
@@ -203,6 +209,38 @@ def test_agreement_and_error_by_hand() -> None:
     assert agreement(mixed, z, p) == (pytest.approx(2 / 3), 1.0)
     assert rmse(z + 5.0, z) == pytest.approx(0.0, abs=1e-12)
     assert rmse(z + np.array([1.0, -1.0]), z) == pytest.approx(1.0)
+
+
+def test_ece_is_placed_like_with_like_as_measured_and_paired() -> None:
+    def found(value: float, freed: float, low: float, high: float, difference: tuple[float, float, float]) -> Quality:
+        return Quality((0.7, 0.7, 0.7), (value, low, high), (1.0, 1.0, 1.0), freed, difference, 100)
+
+    base = found(0.012, 0.0, 0.0, 0.014, (0.0, 0.0, 0.0))
+    noisy = found(0.022, 0.010, 0.0, 0.025, (0.009, -0.004, 0.022))
+    assert noisy.ece_place(base) == {"freed": "within", "measured": "above", "paired": "within"}
+    wrong = found(0.06, 0.058, 0.045, 0.07, (0.048, 0.03, 0.066))
+    assert set(wrong.ece_place(base).values()) == {"above"}
+    assert set(base.ece_place(wrong).values()) == {"below", "within"}  # the base's own difference is 0
+    text = "\n".join(ece_lines(base, noisy))
+    assert "measured 1.20 and 2.20, freed of noise 0.00 and 1.00; float32's true ECE lies in 0.00 .. 1.40" in text
+    assert "freed one lies within that interval; as measured, with its noise, it lies above" in text
+    assert "+0.90 (-0.40 .. +2.20), no clear change" in text
+    assert "+4.80 (+3.00 .. +6.60), clearly larger" in "\n".join(ece_lines(base, wrong))
+
+
+def test_quality_beside_the_float_probabilities() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(3000, 5)) * 2
+    p = softmax(z)
+    labels = (p.cumsum(1) > rng.random((3000, 1))).argmax(1)
+    base = quality(p, labels, p)
+    assert base.ece_difference == (0.0, 0.0, 0.0)
+    assert base.ece_freed < base.ece[0]
+    assert set(base.ece_place(base).values()) == {"within"}
+    sharper = quality(softmax(2 * z), labels, p)
+    assert sharper.accuracy == base.accuracy
+    assert sharper.ece_difference[0] == pytest.approx(sharper.ece[0] - base.ece[0])
+    assert set(sharper.ece_place(base).values()) == {"above"}
 
 
 def test_blocks_are_named_as_the_network_names_them() -> None:
