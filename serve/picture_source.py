@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from calibrant.errors import DataError, did_you_mean
+from calibrant.preprocessing import IMAGE_SUFFIXES
 
 Content = Callable[[], bytes | Path]  # called in the thread that decodes
 
@@ -43,6 +44,8 @@ def open_source(data: Path, class_names: Sequence[str], *, split: str) -> Pictur
     if not data.is_dir():
         raise DataError("no such folder", where=data)
     folder = split_folder(data, split)
+    if _holds_images(folder, class_names):  # a Parquet file beside them is an earlier run's predictions
+        return Folder(folder, class_names)
     tars, tables = ([p for p in sorted(folder.glob(f"*{suffix}")) if p.is_file()] for suffix in (".tar", ".parquet"))
     if tars and tables:
         raise DataError("holds tar and Parquet shards", where=folder, fix="give one kind a folder of its own")
@@ -51,6 +54,10 @@ def open_source(data: Path, class_names: Sequence[str], *, split: str) -> Pictur
     if tables:
         return ParquetShards(_of_split(tables, split, folder), class_names, split)
     return Folder(folder, class_names)
+
+
+def _holds_images(folder: Path, class_names: Sequence[str]) -> bool:
+    return any(p.name in class_names if p.is_dir() else p.suffix.lower() in IMAGE_SUFFIXES for p in folder.iterdir())
 
 
 def _of_split(shards: Sequence[Path], split: str, where: Path) -> list[Path]:

@@ -105,6 +105,17 @@ def test_a_changed_image_is_not_resumed_over(tmp_path: Path, model_file: Path, t
     assert len(read_predictions(out)) == 2
 
 
+def test_a_predictions_file_beside_the_images_is_no_shard(tmp_path: Path, model_file: Path, tiny: ModuleType) -> None:
+    """It is from an earlier run: the default is predictions.parquet, and images often lie where one works."""
+    for folder in (
+        _folder(tmp_path / "a", tiny.CLASSES[:2]),
+        _folder(tmp_path / "b", tiny.CLASSES[:1]) / tiny.CLASSES[0],
+    ):
+        first = predict_model(model_file, folder, folder / "predictions.parquet")
+        again = predict_model(model_file, folder, tmp_path / "again.parquet")
+        assert read_predictions(again).ids == read_predictions(first).ids
+
+
 def test_an_unknown_class_folder_is_refused(tmp_path: Path, model_file: Path, tiny: ModuleType) -> None:
     with pytest.raises(DataError, match='"cranes" is not a class.*did you mean "crane"'):
         predict_model(model_file, _folder(tmp_path / "d", ("cranes",), 1), tmp_path / "p.parquet")
