@@ -213,9 +213,10 @@ class Monitor:
         while len(self._recent) > self._most_recent:
             self._recent.pop(next(iter(self._recent)))
         bins = np.clip((confidence * CONFIDENCE_BINS).astype(int), 0, CONFIDENCE_BINS - 1)
-        if self.confidence_drift.add(bins):
+        known = self.confidence_drift.on, self.prior_drift.on  # said already
+        if self.confidence_drift.add(bins) and not known[0]:
             self._say(f"{self._name}: the confidences have drifted from those of the first rows (row {self.rows})")
-        if self.prior_drift.add(predicted):
+        if self.prior_drift.add(predicted) and not known[1]:
             self._say(f"{self._name}: the mix of predicted classes has drifted (row {self.rows})")
 
     # ---- labels
@@ -277,7 +278,8 @@ class Monitor:
             covered = float(sets[0, label])
         self._labelled.append((confidence, float(log_p.argmax() == label), float(-log_p[label]), covered))
         self.labels += 1
-        if self.calibration.add(log_p[None], np.array([label])):
+        known = self.calibration.on
+        if self.calibration.add(log_p[None], np.array([label])) and not known:
             self._say(
                 f"{self._name}: the confidences no longer match the labels (alarm after {self.labels} labels); "
                 "look at the report and recalibrate"

@@ -128,6 +128,16 @@ def test_an_over_confident_stream_raises_one_alarm_line(make: Callable[..., Moni
     assert monitor.report()["alarms"]["calibration"]["on"] is True
 
 
+def test_an_alarm_that_stays_is_said_once(make: Callable[..., Monitor]) -> None:
+    said: list[str] = []
+    monitor = make(said=said)
+    logits = np.tile(np.array([[20.0, 0, 0, 0]], np.float32), (400, 1))
+    monitor.record("r", logits)
+    monitor.label([f"r/{n}" for n in range(400)], [1] * 400)  # sure, and always wrong
+    assert monitor.calibration.on
+    assert len(said) == 1
+
+
 def test_a_calibrated_stream_is_reported_as_such(make: Callable[..., Monitor]) -> None:
     rng, said = np.random.default_rng(1), []
     monitor = make(said=said)
