@@ -39,7 +39,12 @@ class ExportConfig:
         return tuple(wanted)
 
 
-def read_prior(text: str, class_names: tuple[str, ...]) -> NDArray[np.float64] | None:
+def check_threshold(confidence: float) -> None:
+    if not 0 <= confidence <= 1:
+        raise ConfigError(f"a threshold is a probability, got {confidence}")
+
+
+def read_prior(text: str, class_names: tuple[str, ...], *, where: str = "--target-prior") -> NDArray[np.float64] | None:
     """A prior from the command line: None for "uniform"; a JSON file with a list or a table by class; or numbers."""
     if text == "uniform":
         return None
@@ -52,10 +57,10 @@ def read_prior(text: str, class_names: tuple[str, ...]) -> NDArray[np.float64] |
             raise DataError(f"not JSON ({error})", where=text) from None
         return _values(found, class_names, text)
     try:
-        return _values([float(v) for v in text.split(",")], class_names, "--target-prior")
+        return _values([float(v) for v in text.split(",")], class_names, where)
     except ValueError:
         raise ConfigError(
-            f'"{text}" is not a prior', where="--target-prior",
+            f'"{text}" is not a prior', where=where,
             fix='give "uniform", numbers like 0.2,0.5,0.3, or a .json file with a list or a table by class',
         ) from None  # fmt: skip
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from calibrant.errors import CheckFailed, ConfigError, DataError, did_you_mean
 from calibrant.export import speed
 from calibrant.export.assemble import build_tail, calibrator_of, feature_dim, knob_defaults, raw_head, write_deployed
-from calibrant.export.config import read_prior
+from calibrant.export.config import check_threshold, read_prior
 from calibrant.export.fold import Array, FittedCalibrator, apply_gauge
 from calibrant.export.inspection import check_intact
 from calibrant.export.parity import steady_rows
@@ -66,7 +66,7 @@ def adjust(
         raise ConfigError("nothing to change", fix="give --strength, --target-prior or both")
     prior = card.prior
     if train_prior is not None:
-        shares = read_prior(train_prior, card.classes)
+        shares = read_prior(train_prior, card.classes, where="--train-prior")
         prior = replace(prior, train=_shares("training", shares, card.classes))
     if prior.train is None:
         raise ConfigError(
@@ -88,8 +88,8 @@ def adjust(
 
 def set_threshold(path: str | Path, abstain_below: float | None, *, out: str | Path | None = None) -> ModelCard:
     """The confidence under which a server says that it does not know; None never."""
-    if abstain_below is not None and not 0 <= abstain_below <= 1:
-        raise ConfigError(f"a threshold is a probability, got {abstain_below}")
+    if abstain_below is not None:
+        check_threshold(abstain_below)
     file, card = _open(path)
     what = "abstains never" if abstain_below is None else f"abstains below {abstain_below:g}"
     return _restamped(file, replace(card, abstain_below=abstain_below), what, out)

@@ -6,9 +6,10 @@ format alone: recalibrating from a temperature to isotonic regression needs neit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -133,14 +134,27 @@ def check_choices(outputs: Sequence[str], ood: Mapping[str, Any] | None, knobs: 
     for name in outputs:
         if name not in OUTPUTS:
             raise ConfigError(f'unknown output "{name}"', fix=did_you_mean(name, OUTPUTS))
+        if list(outputs).count(name) > 1:
+            raise ConfigError(f'the output "{name}" is named twice')
     if "logits" not in outputs:
         raise ConfigError("outputs must contain logits", fix="add logits; every editor and check reads them")
     if "ood_score" in outputs and ood is None:
         raise ConfigError("an ood_score output needs a kind", fix=f"one of {', '.join(OOD_KINDS)}")
     if ood is not None and ood.get("kind") not in OOD_KINDS:
         raise ConfigError(f'unknown OOD score "{ood.get("kind")}"', fix=did_you_mean(str(ood.get("kind")), OOD_KINDS))
+    if ood is not None and ood["kind"] == "feature-norm":
+        mu, sd = (ood.get(key) for key in ("mu", "sd"))
+        if not _number(mu) or not _number(sd) or sd < 0:
+            raise ConfigError(
+                f"a feature-norm score needs the mean and spread of training norms, got mu {mu}, sd {sd}",
+                fix='give {"kind": "feature-norm", "mu": ..., "sd": ...}',
+            )
     if knobs not in KNOB_MODES:
         raise ConfigError(f'unknown knobs "{knobs}"', fix=did_you_mean(knobs, KNOB_MODES))
+
+
+def _number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _knobs(graph: Builder, knobs: Knobs, x: str, *, checked: bool) -> str:

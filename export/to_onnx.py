@@ -8,7 +8,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,34 +19,25 @@ from numpy.typing import NDArray
 from torch import nn
 
 from calibrant._version import __version__
-from calibrant.errors import CheckFailed, ConfigError, ModelError
+from calibrant.errors import CheckFailed, ModelError
 from calibrant.export.assemble import build_tail, knob_defaults, write_deployed
 from calibrant.export.fold import FittedCalibrator, check_temperatures
 from calibrant.export.head import cut, find_head, rename
 from calibrant.export.locate import first_difference
 from calibrant.export.parity import EVERY_LEVEL, Expected, Report, Tolerance, compare, steady_rows
-from calibrant.export.tail import check_choices, tail_reads
+from calibrant.export.settings import Vector, check_settings, checked_names, checked_priors
+from calibrant.export.tail import OUTPUTS, check_choices, tail_reads
 from calibrant.export.trace import BATCH, trace
 from calibrant.export.wrapper import Body, Formula, Input, split_outputs
-from calibrant.model_card import Head, InputSpec, ModelCard, Prior
+from calibrant.model_card import Head, InputSpec, ModelCard
 from calibrant.onnx_file import OnnxFile
 from calibrant.preprocessing import Preprocessing
 from calibrant.train.model import FeatureModel
 from calibrant.train.vit.deploy import for_export
 
 log = logging.getLogger(__name__)
-Vector = Sequence[float] | NDArray[np.floating[Any]]
 LARGEST = (1 << 31) - (1 << 24)  # protobuf refuses messages of 2 GB; some room for the metadata
 IR_VERSION = 8  # what onnxruntime 1.16 of 2023 still reads; the exporter's own is newer for nothing that we use
-
-
-@dataclass(frozen=True)
-class _Formula:
-    """The numbers of the one formula, checked."""
-
-    taus: tuple[float, ...] | None
-    gauge: str
-    prior: Prior
 
 
 def export_onnx(
@@ -89,24 +80,28 @@ def export_onnx(
     is kept as NAME.failed.onnx and CheckFailed says where the two differ.
     """
     path = Path(path)
-    check_choices(outputs, ood, knobs)
-    formula = _checked(
-        class_names, class_temperatures, gauge, train_prior, target_prior, adjust, absorbed, prior_floor
-    )  # fmt: skip
+    classes = checked_names(class_names)
     if ood is not None and "ood_score" not in outputs:
         outputs = [*outputs, "ood_score"]
+    check_choices(outputs, ood, knobs)
+    check_settings(input, opset, abstain_below)
+    named = tuple(o for o in OUTPUTS if o in outputs)
+    prior = checked_priors(classes, train_prior, target_prior, adjust, absorbed, prior_floor)
+    taus = None if class_temperatures is None else np.asarray(class_temperatures, np.float64)
+    if taus is not None:
+        check_temperatures(taus, len(classes))
     network = prepare(model)
     body = Body(network, preprocessing, input).eval()
-    features = _probe(body, preprocessing, len(class_names))
+    features = _probe(body, preprocessing, len(classes))
     traced = Body(lean(network), preprocessing, input).eval()
     graph = trace(traced, preprocessing, opset=opset, outputs=["logits", "features"] if features else ["logits"])
-    head, weight, bias, width = _split(graph, len(class_names), features)
+    head, weight, bias, width = _split(graph, len(classes), features)
     card = ModelCard(
-        classes=tuple(class_names), preprocessing=preprocessing, name=name or path.stem,
-        input=InputSpec(dtype=input, layout="NHWC" if input == "uint8" else "NCHW"), outputs=tuple(outputs),
-        class_temperatures=formula.taus, gauge=formula.gauge,
+        classes=classes, preprocessing=preprocessing, name=name or path.stem,
+        input=InputSpec(dtype=input, layout="NHWC" if input == "uint8" else "NCHW"), outputs=named,
+        class_temperatures=None if taus is None else tuple(map(float, taus)), gauge=gauge,
         calibrator=None if calibrator is None else json.loads(calibrator.to_json()),
-        prior=formula.prior, knobs=knobs, head=head, conformal=conformal, ood=ood, abstain_below=abstain_below,
+        prior=prior, knobs=knobs, head=head, conformal=conformal, ood=ood, abstain_below=abstain_below,
         metrics=dict(metrics or {}), source=dict(source or {}), versions=_versions(), description=description,
         author=author, licence=licence, created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     )  # fmt: skip
@@ -119,7 +114,7 @@ def export_onnx(
         del graph
         card = write_deployed(OnnxFile.open(draft), draft, card, tail)
         if verify:
-            reference = Reference(body, len(class_names), card, calibrator)
+            reference = Reference(body, len(classes), card, calibrator)
             card = _verified(draft, path, card, reference, traced, real_images, tolerance)
         for data in OnnxFile.open(draft).external_files():
             data.replace(path.parent / data.name)
@@ -153,57 +148,6 @@ class Reference:
                 out = split_outputs(self.body(torch.from_numpy(np.array(images[start : start + 16]))), "the network")
                 rows.append(out.logits.double().numpy())
         return np.concatenate(rows)
-
-
-def _checked(
-    class_names: Sequence[str],
-    taus: Vector | None,
-    gauge: str,
-    train_prior: Vector | None,
-    target_prior: Vector | None,
-    adjust: float | None,
-    absorbed: float,
-    floor: float | None,
-) -> _Formula:
-    classes = len(class_names)
-    if len(set(class_names)) != classes or classes < 2:
-        raise ConfigError(
-            f"{classes} class names with {len(set(class_names))} different ones", fix="give each one name"
-        )
-    if taus is not None:
-        check_temperatures(np.asarray(taus, np.float64), classes)
-    if target_prior is not None and adjust is None:
-        raise ConfigError("a target prior without a strength", fix="say how strongly: --adjust 1 is Bayes' rule")
-    if adjust is not None and not np.isfinite(adjust):
-        raise ConfigError(f"adjust is {adjust}")
-    applied = 0.0 if adjust is None else float(adjust) - absorbed
-    if adjust is not None and train_prior is None:
-        raise ConfigError("adjusting needs the training prior", fix="give --train-prior or export a run that has one")
-    train = _prior("training", train_prior, class_names, floor)
-    target = None if target_prior is None else _prior("target", target_prior, class_names, 0.0)
-    return _Formula(
-        None if taus is None else tuple(map(float, taus)), gauge, Prior(train, target, float(absorbed), applied)
-    )
-
-
-def _prior(
-    which: str, prior: Vector | None, class_names: Sequence[str], floor: float | None
-) -> tuple[float, ...] | None:
-    """Shares that sum to 1, each positive: a class of share 0 would turn every probability into NaN."""
-    if prior is None:
-        return None
-    p = np.asarray(prior, np.float64)
-    if p.shape != (len(class_names),) or not np.all(np.isfinite(p)) or np.any(p < 0) or p.sum() <= 0:
-        raise ConfigError(f"the {which} prior must be {len(class_names)} shares, got shape {p.shape}")
-    p = p / p.sum()
-    if floor is None and np.any(p == 0):
-        names = [class_names[i] for i in np.flatnonzero(p == 0)[:5]]
-        raise ConfigError(
-            f"the {which} prior of {', '.join(names)} is 0, which no correction can use",
-            fix="give --prior-floor 1e-4 to smooth it, or leave the class out",
-        )
-    p = np.maximum(p, floor or 0.0)
-    return tuple(map(float, p / p.sum()))
 
 
 def prepare(model: nn.Module) -> nn.Module:

@@ -226,11 +226,32 @@ def test_target_prior_of_zero_rules_a_class_out(exported: Export) -> None:
         ({"outputs": ("logits", "probs")}, 'unknown output "probs"'),
         ({"outputs": ("logits", "ood_score")}, "needs a kind"),
         ({"ood": {"kind": "enrgy"}}, 'did you mean "energy"'),
+        ({"ood": {"kind": "feature-norm"}}, "needs the mean and spread of training norms, got mu None"),
+        ({"ood": {"kind": "feature-norm", "mu": 1.0, "sd": -0.001}}, "got mu 1.0, sd -0.001"),
+        ({"ood": {"kind": "feature-norm", "mu": float("nan"), "sd": 1.0}}, "got mu nan"),
+        ({"outputs": ("logits", "logits")}, '"logits" is named twice'),
+        ({"input": "uint16"}, 'unknown input "uint16"; did you mean "uint8"'),
+        ({"opset": 17}, "opset 17 cannot be written; give 18 to"),
+        ({"opset": 99}, "opset 99 cannot be written"),
+        ({"abstain_below": 7.0}, "a threshold is a probability, got 7.0"),
+        ({"abstain_below": float("nan")}, "a threshold is a probability, got nan"),
+        ({"class_names": ["a", "b", " ", "d", "e"]}, "a class name is empty"),
+        ({"class_names": ["a", "b", "\udcff", "d", "e"]}, r"'\\udcff' is not valid Unicode"),
+        ({"adjust": 1.0, "absorbed": float("nan")}, "absorbed in training is nan"),
+        ({"train_prior": (1, 0, 0, 0, 0), "adjust": 1.0, "prior_floor": 0.0}, "a share between 0 and 1, got 0"),
+        ({"prior_floor": -1.0}, "a share between 0 and 1"),
+        ({"target_prior": (0, 0, 0, 0, 0), "adjust": 1.0}, "not negative and not all 0"),
     ],
 )
 def test_wrong_options_are_named(exported: Export, options: dict[str, Any], message: str) -> None:
     with pytest.raises((ConfigError, ModelError), match=message):
         exported(**options)
+
+
+def test_class_names_may_be_numbers_and_outputs_stand_in_their_order(exported: Export) -> None:
+    path, card = exported(class_names=np.arange(5), outputs=("logits", "probabilities"), verify=False)
+    assert card.classes == ("0", "1", "2", "3", "4")
+    assert card.outputs == tuple(o.name for o in session(path).get_outputs())
 
 
 def test_callers_module_is_left_alone(tmp_path: Path) -> None:
