@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 def replacing(path: str | Path) -> Iterator[Path]:
     """Yields a temporary path in the same folder that takes the place of `path` when the block ends without error.
 
-    The file is synced before the rename and the folder after it, so a power cut leaves one of the two versions too.
+    The file is synced before the rename and the folder after it, so a power cut leaves one of the two versions too. A
+    file that is replaced keeps its permissions, and a link keeps pointing: what it points to is replaced.
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     # The suffix stays the last part of the name: some writers choose the format by it.
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
@@ -24,6 +26,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
         yield temporary
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
+        if path.is_file():
+            shutil.copymode(path, temporary)
         os.replace(temporary, path)
         _sync_folder(path.parent)
     finally:

@@ -39,3 +39,14 @@ def test_json_never_holds_a_nan(tmp_path: Path) -> None:
     with pytest.raises(ValueError):
         write_json(tmp_path / "b.json", {"x": float("nan")})
     assert not (tmp_path / "b.json").exists()
+
+
+def test_a_link_stays_and_what_it_points_to_keeps_its_permissions(tmp_path: Path) -> None:
+    file, link = tmp_path / "v1.txt", tmp_path / "current.txt"
+    file.write_text("old")
+    file.chmod(0o600)
+    link.symlink_to("v1.txt")
+    write_text(link, "new")
+    assert link.is_symlink()
+    assert file.read_text() == "new"
+    assert file.stat().st_mode & 0o777 == 0o600
