@@ -142,6 +142,12 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output went away, as in `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:  # no space, no permission, a file where a folder should be
+        if debug:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"Error: {where}{error.strerror or error}", err=True)
+        sys.exit(2)
     except ModuleNotFoundError as error:
         extra = _OPTIONAL.get((error.name or "").partition(".")[0])
         if debug or extra is None:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import calibrant
-from calibrant.cli import COMMANDS, DefaultCommandGroup, cli
+from calibrant.cli import COMMANDS, DefaultCommandGroup, cli, main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,6 +47,17 @@ def test_a_users_mistake_is_one_line_and_debug_shows_the_traceback() -> None:
     assert len(plain.stderr.strip().splitlines()) == 1
     assert "no-such-file.parquet" in plain.stderr
     assert "Traceback" in run("evaluate", "no-such-file.parquet", "--debug").stderr
+
+
+def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(**_: object) -> None:
+        raise OSError(28, "No space left on device", "model.onnx")
+
+    monkeypatch.setattr(cli, "main", full)
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == "Error: model.onnx: No space left on device\n"
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
