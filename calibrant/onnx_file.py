@@ -7,6 +7,7 @@ about 0.1 s, and memory does not grow with the file.
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import mmap
 import os
@@ -126,14 +127,24 @@ class OnnxFile:
 
     def _hash_external(self, tensor: Tensor, update: Callable[[bytes], None]) -> None:
         where = dict(tensor.external)
-        data = self.path.parent / where["location"]
+        data = self.path.parent / self._location(tensor)
         if not data.is_file():
             raise FormatError(f"its weights file {data.name} is missing", where=self.path, fix="copy both files")
-        begin = int(where.get("offset", 0))
-        length = int(where.get("length", data.stat().st_size - begin))
+        try:
+            begin = int(where.get("offset", 0))
+            length = int(where.get("length", data.stat().st_size - begin))
+        except ValueError:
+            raise FormatError(f"initializer {tensor.name} lies at no number of bytes", where=self.path) from None
         with open(data, "rb") as stream:
             for chunk in _chunks(stream, (begin, begin + length)):
                 update(chunk)
+
+    def _location(self, tensor: Tensor) -> str:
+        """Path of a weights file from the folder of this one. A foreign file could name any file of the machine."""
+        name = dict(tensor.external).get("location", "")
+        if not name or Path(name).is_absolute() or ".." in Path(name).parts:
+            raise FormatError(f'its weights lie at "{name}", which is not beside it', where=self.path)
+        return name
 
     def hash_graph(self) -> str:
         """sha256 of the graph's bytes: changes with every node and weight, not with the metadata."""
@@ -147,8 +158,10 @@ class OnnxFile:
         return {"weights": self.hash_weights(), "graph": self.hash_graph()}
 
     def external_files(self) -> tuple[Path, ...]:
-        names = {dict(t.external)["location"] for t in self.initializers.values() if t.external}
-        return tuple(self.path.parent / name for name in sorted(names))
+        return tuple(self.path.parent / name for name in self.external_names())
+
+    def external_names(self) -> tuple[str, ...]:
+        return tuple(sorted({self._location(t) for t in self.initializers.values() if t.external}))
 
 
 @dataclass(frozen=True)
@@ -178,24 +191,38 @@ def rewrite(
     `target` may be the source's own path: the new file takes its place when it is complete.
     """
     target = Path(target)
-    if source.external_files() and target.parent.resolve() != source.path.parent.resolve():
-        for data in source.external_files():
-            shutil.copyfile(data, target.parent / data.name)
-    with open(source.path, "rb") as stream, _mapped(source.path) as buffer:
-        parts = _model_parts(buffer, source, edit, drop_keys, producer, description)
-        with replacing(target) as temporary:
-            with open(temporary, "wb") as out:
-                for part in parts:
-                    if isinstance(part, bytes):
-                        out.write(part)
-                    else:
-                        for chunk in _chunks(stream, part):
-                            out.write(chunk)
-            keys = metadata(OnnxFile.open(temporary))
-            with open(temporary, "ab") as out:  # protobuf lets a field stand anywhere, so also behind the graph
-                for key, value in keys.items():
-                    out.write(wire.blob(14, wire.blob(1, key) + wire.blob(2, value)))
+    try:
+        _copy_external(source, target)
+        with open(source.path, "rb") as stream, _mapped(source.path) as buffer:
+            parts = _model_parts(buffer, source, edit, drop_keys, producer, description)
+            with replacing(target) as temporary:
+                with open(temporary, "wb") as out:
+                    for part in parts:
+                        if isinstance(part, bytes):
+                            out.write(part)
+                        else:
+                            for chunk in _chunks(stream, part):
+                                out.write(chunk)
+                keys = metadata(OnnxFile.open(temporary))
+                with open(temporary, "ab") as out:  # protobuf lets a field stand anywhere, so also behind the graph
+                    for key, value in keys.items():
+                        out.write(wire.blob(14, wire.blob(1, key) + wire.blob(2, value)))
+    except OSError as error:
+        raise DataError(f"cannot be written ({error.strerror or error})", where=target) from None
     return OnnxFile.open(target)
+
+
+def _copy_external(source: OnnxFile, target: Path) -> None:
+    """Weights beside the file go along to another folder; the names are in the graph, so they cannot change."""
+    folder = Path(os.path.realpath(target)).parent
+    if folder == source.path.parent.resolve():
+        return
+    for name in source.external_names():
+        data, beside = source.path.parent / name, folder / name
+        if beside.exists() and not filecmp.cmp(data, beside, shallow=False):
+            raise DataError("is the weights file of another model", where=beside, fix="write to another folder")
+        beside.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(data, beside)
 
 
 Part = bytes | Span
@@ -342,15 +369,16 @@ def _tensor(buffer: memoryview, f: wire.Field) -> Tensor:
 @contextmanager
 def _mapped(path: Path) -> Iterator[memoryview]:
     try:
-        with open(path, "rb") as stream:
-            if os.fstat(stream.fileno()).st_size == 0:
-                raise FormatError("the file is empty", where=path, fix="export or copy it again")
-            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
-                yield view
+        stream = open(path, "rb")  # noqa: SIM115 - closed below; only opening it may say that there is no such file
     except FileNotFoundError:
         raise DataError("no such file", where=path) from None
-    except (IsADirectoryError, PermissionError) as error:
+    except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})", where=path) from None
+    with stream:
+        if os.fstat(stream.fileno()).st_size == 0:
+            raise FormatError("the file is empty", where=path, fix="export or copy it again")
+        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
+            yield view
 
 
 def _chunks(stream: BinaryIO, span: Span) -> Iterator[bytes]:

@@ -139,7 +139,7 @@ def write_deployed(
 
 
 def feature_dim(file: OnnxFile, card: ModelCard) -> int | None:
-    """Width of the `features` value: as recorded, of the output where there is one, else of what the classifier takes."""
+    """Width of the `features` value: as recorded, else of the output, else of what the classifier takes."""
     if card.head is not None and card.head.feature_dim is not None:
         return card.head.feature_dim
     for value in file.outputs:

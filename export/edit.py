@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -37,7 +38,7 @@ def recalibrate(path: str | Path, calibrator: FittedCalibrator | None, *, out: s
 
     Conformal quantiles belong to the old probabilities and are dropped; the abstain threshold stays.
     """
-    file, card = _open(path)
+    file, card = _open(path, out)
     what = "removed the calibrator"
     if calibrator is not None:
         block = json.loads(calibrator.to_json())
@@ -61,7 +62,7 @@ def adjust(
     out: str | Path | None = None,
 ) -> ModelCard:
     """Another total strength of the prior correction, or another target prior ("uniform", a file, or shares)."""
-    file, card = _open(path)
+    file, card = _open(path, out)
     if strength is None and target_prior is None and train_prior is None:
         raise ConfigError("nothing to change", fix="give --strength, --target-prior or both")
     prior = card.prior
@@ -76,6 +77,11 @@ def adjust(
     if not np.isfinite(total):
         raise ConfigError(f"the strength is {total}")
     if target_prior is not None:
+        if total == 0 and strength is None and card.knobs == "baked":
+            raise ConfigError(
+                "a target prior changes nothing, since the file's correction has strength 0", where=path,
+                fix="say how strongly: --strength 1 is Bayes' rule",
+            )  # fmt: skip
         target = read_prior(target_prior, card.classes)
         prior = replace(prior, target=None if target is None else _shares("target", target, card.classes))
     prior = replace(prior, applied=total - prior.absorbed)
@@ -90,14 +96,14 @@ def set_threshold(path: str | Path, abstain_below: float | None, *, out: str | P
     """The confidence under which a server says that it does not know; None never."""
     if abstain_below is not None:
         check_threshold(abstain_below)
-    file, card = _open(path)
+    file, card = _open(path, out)
     what = "abstains never" if abstain_below is None else f"abstains below {abstain_below:g}"
     return _restamped(file, replace(card, abstain_below=abstain_below), what, out)
 
 
 def relabel(path: str | Path, names: Sequence[str] | Mapping[str, str], *, out: str | Path | None = None) -> ModelCard:
     """Other class names: all of them in order, or a table from old to new."""
-    file, card = _open(path)
+    file, card = _open(path, out)
     if isinstance(names, Mapping):
         for old in names:
             if old not in card.classes:
@@ -117,8 +123,12 @@ def restamp(path: str | Path, card: ModelCard) -> ModelCard:
     return card
 
 
-def _open(path: str | Path) -> tuple[OnnxFile, ModelCard]:
+def _open(path: str | Path, out: str | Path | None) -> tuple[OnnxFile, ModelCard]:
+    """The file to edit, behind any link to it, and its card."""
+    path = Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
     file = OnnxFile.open(path)
+    if out is None and not os.access(path, os.W_OK):
+        raise DataError("is read-only", where=path, fix="write the changed file elsewhere with --out")
     card = file.card()
     check_intact(file, card)
     return file, card

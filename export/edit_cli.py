@@ -122,7 +122,7 @@ def relabel(model: Path, names: Path, out: Path | None) -> None:
 
 def _names(path: Path) -> list[str] | dict[str, str]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # as Windows editors write it
         if path.suffix != ".json":
             return text.splitlines()
         found = json.loads(text)

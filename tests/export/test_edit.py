@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from numpy.typing import NDArray
 
 from calibrant.calibration import Calibrator
+from calibrant.cli import cli
 from calibrant.errors import ConfigError, DataError, FormatError
 from calibrant.export import edit
 from calibrant.export.parity import session
@@ -147,6 +149,8 @@ def test_prediction_sets_come_with_the_calibrator(model: Path) -> None:
         (lambda m: edit.adjust(m, 1.0, target_prior="0.5,0.5"), "2 shares for 5 classes"),
         (lambda m: edit.adjust(m, 1.0, target_prior="half"), "is not a prior"),
         (lambda m: edit.adjust(m, 1.0, train_prior="1,1,1,1,0"), "training prior of fir is 0"),
+        (lambda m: edit.adjust(m, 1.0, train_prior="1;2"), '--train-prior: "1;2" is not a prior'),
+        (lambda m: edit.adjust(m, target_prior="1,2,3,4,5"), "a target prior changes nothing"),
         (lambda m: edit.adjust(m, 1.0, target_prior="1,1,1,1,-1"), "not negative"),
         (lambda m: edit.set_threshold(m, 80), "is a probability"),
         (lambda m: edit.relabel(m, ["a"]), "1 names for 5 classes"),
@@ -159,6 +163,41 @@ def test_wrong_edits_are_named_and_change_nothing(model: Path, call: Callable[[P
     with pytest.raises((ConfigError, DataError), match=message):
         call(model)
     assert model.read_bytes() == before
+
+
+def test_an_edit_goes_through_a_link_and_keeps_permissions(model: Path, tmp_path: Path) -> None:
+    link = tmp_path / "current.onnx"
+    link.symlink_to(model.name)
+    model.chmod(0o640)
+    edit.set_threshold(link, 0.4)
+    assert link.is_symlink()
+    assert OnnxFile.open(model).card().abstain_below == 0.4
+    assert model.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_read_only_file_is_left_alone(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # which is always True for root
+    with pytest.raises(DataError, match="edited.onnx: is read-only; write the changed file elsewhere with --out"):
+        edit.adjust(model, 1.0)
+    edit.adjust(model, 1.0, out=tmp_path / "other.onnx")
+    assert OnnxFile.open(model).card().history == ()
+
+
+def test_a_target_that_cannot_be_written_is_the_one_that_is_named(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    for out in ("file/x.onnx", "folder"):
+        with pytest.raises(DataError, match=f"{tmp_path / out}: cannot be written"):
+            edit.adjust(model, 1.0, out=tmp_path / out)
+    assert not list((tmp_path / "folder").iterdir())
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["edited.onnx", "file", "folder"]
+
+
+def test_class_names_of_a_windows_editor(model: Path, tmp_path: Path) -> None:
+    names = tmp_path / "names.txt"
+    names.write_bytes("\ufeffEsche\r\nBirke\r\nZeder\r\nUlme\r\nTanne\r\n".encode())
+    assert CliRunner().invoke(cli, ["relabel", str(model), str(names)]).exit_code == 0
+    assert OnnxFile.open(model).card().classes == ("Esche", "Birke", "Zeder", "Ulme", "Tanne")
 
 
 def test_a_changed_weight_is_refused(model: Path) -> None:

@@ -128,6 +128,20 @@ def test_missing_file_and_folder_are_clear(tmp_path: Path) -> None:
         OnnxFile.open(tmp_path)
 
 
+@pytest.mark.parametrize("location", ["/etc/passwd", "../secret", ""])
+def test_weights_outside_of_the_folder_are_not_read(tmp_path: Path, location: str) -> None:
+    from calibrant.export.inspection import describe
+
+    tensor = numpy_helper.from_array(np.zeros(3, np.float32), "w")
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+    graph = helper.make_graph([], "g", [], [], [tensor])
+    (tmp_path / "m.onnx").write_bytes(helper.make_model(graph).SerializeToString())
+    with pytest.raises(FormatError, match=f'its weights lie at "{location}", which is not beside it'):
+        describe(tmp_path / "m.onnx")
+
+
 def test_foreign_file_says_who_wrote_it(tmp_path: Path) -> None:
     small_model(tmp_path / "m.onnx")
     with pytest.raises(FormatError, match='without a calibrant block.*"somebody"'):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from calibrant.errors import CheckFailed, ConfigError, FormatError, ModelError
+from calibrant.errors import CheckFailed, ConfigError, DataError, FormatError, ModelError
 from calibrant.export import export_onnx
 from calibrant.export.parity import Tolerance, session, softmax
 from calibrant.model_card import ModelCard
@@ -281,6 +281,11 @@ def test_weights_beyond_two_gigabytes_go_beside_the_file_and_follow_edits(
     np.testing.assert_allclose(
         session(other / "model.onnx").run(["logits"], x)[0], expected - np.log(np.array(PRIOR) * 5), atol=1e-5
     )
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "model.onnx.data").write_bytes(b"of another model")
+    with pytest.raises(DataError, match="taken/model.onnx.data: is the weights file of another model"):
+        edit.adjust(path, 1.0, out=taken / "model.onnx")
     content = bytearray(data.read_bytes())
     content[3] ^= 1
     data.write_bytes(content)
