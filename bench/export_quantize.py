@@ -170,14 +170,14 @@ class Bench:
         seconds = time.process_time() - start
         print("\n".join(lines(result, Path("int8.onnx"))), flush=True)
         outputs = [run_outputs(f, self.test, ("probabilities", "logits")) for f in (path, small)]
-        both = {f"{name}_logits": o["logits"] for name, o in zip(("float", "int8"), outputs, strict=True)}
-        np.savez(scratch / "test.npz", labels=self.labels, **both)
+        first, second = (o["logits"] for o in outputs)
+        np.savez(scratch / "test.npz", labels=self.labels, float_logits=first, int8_logits=second)
         torch_logits = (self.test_features @ weight.T + bias).numpy()
         float_logits = run_logits(path, self.test)
-        same, clear = agreement(outputs[1]["logits"], outputs[0]["logits"], outputs[0]["probabilities"])
+        same, clear = agreement(second, first, outputs[0]["probabilities"])
         found = {
             "seed": seed, "images": len(self.labels), "chosen": result.chosen.name, "agreement": same,
-            "clear_agreement": clear, **readings(self.labels, both["float_logits"], both["int8_logits"]),
+            "clear_agreement": clear, **readings(self.labels, first, second),
             "speed_1": row(result.chosen, result.trials[0])["speed_1"],
             "speed_8": row(result.chosen, result.trials[0])["speed_8"], "cpu_seconds": seconds,
             "float_winners_equal_torch": int((float_logits.argmax(1) == torch_logits.argmax(1)).sum()),
@@ -189,11 +189,11 @@ class Bench:
 
 def readings(labels: NDArray[np.int64], first: NDArray[np.float64], second: NDArray[np.float64]) -> dict[str, Any]:
     """Accuracy and NLL beside the float file's, and every reading of the ECE, from both files' logits."""
-    probabilities = [softmax(z) for z in (first, second)]
-    before, after = (quality(p, labels, probabilities[0]) for p in probabilities)
-    paired, rng, n = compare(*probabilities, labels), np.random.default_rng(0), len(labels)
+    p, q = softmax(first), softmax(second)
+    before, after = quality(p, labels, p), quality(q, labels, p)
+    paired, rng, n = compare(p, q, labels), np.random.default_rng(0), len(labels)
     draws = [rng.integers(0, n, n) for _ in range(1000)]
-    again = [ece(probabilities[0][rows], labels[rows]) for rows in draws]  # has the noise twice, so it lies high
+    again = [ece(p[rows], labels[rows]) for rows in draws]  # has the noise twice, so it lies high
     error = (second - first) - (second - first).mean(1, keepdims=True)
 
     def twin(size: float) -> float:
@@ -204,7 +204,7 @@ def readings(labels: NDArray[np.int64], first: NDArray[np.float64], second: NDAr
     return {
         **{name: paired[name].to_dict() for name in ("accuracy", "nll", "ece")},
         "ece_place": after.ece_place(before), "ece_freed": [before.ece_freed, after.ece_freed],
-        "float_ece_interval": list(before.ece[1:]), "null": evaluate(probabilities[0], labels).metrics["ece"].to_dict(),
+        "float_ece_interval": list(before.ece[1:]), "null": evaluate(p, labels).metrics["ece"].to_dict(),
         "float_ece_bootstrap": [float(v) for v in np.quantile(again, [0.025, 0.975])],
         "twins_pass": {"same error": twin(1.0), "half the error": twin(0.5)},
     }  # fmt: skip
