@@ -49,6 +49,14 @@ from calibrant.errors import ConfigError, FormatError
     show_default=True,
     help="Stop at an unreadable image, or leave it out and list it.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["calibrant", "ray"]),
+    default="calibrant",
+    show_default=True,
+    help="This process, or actors of Ray on one machine or many (files only).",
+)
+@click.option("--workers", type=click.IntRange(1), metavar="N", help="Actors of Ray.  [default: one per four cores]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def predict(
     model: Path,
@@ -59,6 +67,8 @@ def predict(
     views: str,
     features: bool,
     on_bad_image: str,
+    engine: str,
+    workers: int | None,
     as_json: bool,
 ) -> None:
     """Write the predictions of MODEL for a folder of images.
@@ -71,8 +81,13 @@ def predict(
       calibrant predict runs/first --data images --out test.parquet
       calibrant predict model.onnx --data images/test --out served.parquet
       calibrant predict model.onnx --data shards --split val
+      calibrant predict model.onnx --data shards --engine ray --workers 4
     """  # fmt: skip
     out = out or Path("predictions.parquet")
+    if engine == "ray" and model.is_dir():
+        raise ConfigError("--engine ray needs a deployed file", where=model, fix="make one with calibrant export")
+    if workers is not None and engine != "ray":
+        raise ConfigError("is for --engine ray", where="--workers", fix="leave it out: all cores are used as it is")
     on_bad: Literal["fail", "skip"] = "skip" if on_bad_image == "skip" else "fail"
     if model.is_dir():
         from calibrant.train.predict import predict_run
@@ -87,8 +102,9 @@ def predict(
         from calibrant.serve.offline import predict_model
 
         written = predict_model(
-            model, data, out, split=split, batch_size=batch_size, features=features, on_bad_image=on_bad
-        )
+            model, data, out, split=split, batch_size=batch_size, features=features, on_bad_image=on_bad,
+            engine="ray" if engine == "ray" else "calibrant", actors=workers,
+        )  # fmt: skip
     else:
         raise FormatError("is neither a run folder nor an .onnx file", where=model)
     listing = written.with_name(written.name + ".bad-images.txt")

@@ -34,13 +34,93 @@ from calibrant.serve.providers import available_cores
 log = logging.getLogger(__name__)
 
 OnBad = Literal["fail", "skip"]
+Engine = Literal["calibrant", "ray"]
 PART = 4096  # images; what an interruption can cost
+RAY_PART = 512  # a part is in memory as a whole there, and they are shared out
+Span = tuple[int, int]  # from this image up to that one
 
 
 @dataclass(frozen=True)
 class Bad:
     id: str
     why: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A DataError on its way between processes."""
+
+    what: str
+    where: str | None
+    fix: str | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """The predictions of a span of images."""
+
+    ids: list[str]
+    labels: NDArray[np.int64]
+    logits: NDArray[np.float32]
+    features: NDArray[np.float32] | None
+    bad: list[Bad]
+    error: Failure | None = None  # what ended it, where bad images end a run
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be predicted; enough for any process that sees the same files."""
+
+    model: Path
+    data: Path
+    split: str
+    batch_size: int
+    features: bool
+    on_bad_image: OnBad
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """An order with its model loaded and its images listed."""
+
+    order: Order
+    classifier: Classifier
+    images: PictureSource
+    sha256: str
+
+    @classmethod
+    def of(cls, order: Order, *, threads: int | None, providers: Sequence[str] | None = None) -> Workplace:
+        classifier = load(order.model, providers=providers, threads=threads)
+        images = open_source(order.data, classifier.class_names, split=order.split)
+        return cls(order, classifier, images, classifier.session.sha256())
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the model's content, and of the images' names and labels in their order."""
+        digest = hashlib.sha256(self.sha256.encode())
+        for picture in self.images.pictures:
+            digest.update(f"{picture.id}\0{picture.label}\n".encode())
+        return digest.hexdigest()
+
+    def run(self, pool: ThreadPoolExecutor) -> _Run:
+        order = self.order
+        return _Run(self.classifier, pool, order.batch_size, order.on_bad_image, order.features)
+
+    def part(self, span: Span, pool: ThreadPoolExecutor) -> Part:
+        run, error = self.run(pool), None
+        pictures: list[Picture] = []
+        logits = [np.zeros((0, len(self.classifier.class_names)), np.float32)]
+        features: list[NDArray[np.float32]] = []
+        try:
+            for some, answers, feats in run.over(self.images.contents(*span)):
+                pictures += some
+                logits.append(answers)
+                features += [] if feats is None else [feats]
+        except DataError as caught:
+            error = Failure(caught.what, None if caught.where is None else str(caught.where), caught.fix)
+        labels = np.array([p.label for p in pictures], np.int64)
+        rows = np.concatenate(features) if features else None
+        return Part([p.id for p in pictures], labels, np.concatenate(logits), rows, run.bad, error)
 
 
 def predict_model(
@@ -55,7 +135,9 @@ def predict_model(
     workers: int | None = None,
     providers: Sequence[str] | None = None,
     threads: int | None = None,
-    part: int = PART,
+    part: int | None = None,
+    engine: Engine = "calibrant",
+    actors: int | None = None,
 ) -> Path:
     """Writes the predictions of a deployed file for a folder of images, or tar or Parquet shards; gives the file.
 
@@ -63,39 +145,67 @@ def predict_model(
     off, and so is a calibrator that is a diagonal map. Where it is another map its outcome is written, and
     `Source.model["applied"]` names it. Images that cannot be read stop the run by name, or are left out and listed in
     `<out>.bad-images.txt`.
+
+    `engine="ray"` shares the parts out among `actors` processes of Ray, on one machine or many.
     """
-    classifier, out = load(model, providers=providers, threads=threads), Path(out)
-    images = open_source(Path(data), classifier.class_names, split=split)
+    out = Path(out)
+    order = Order(Path(model), Path(data), split, batch_size or 32, features, on_bad_image)
+    if engine == "ray":  # whose processes have working directories of their own
+        order = replace(order, model=order.model.resolve(), data=order.data.resolve())
+    work = Workplace.of(order, threads=threads, providers=providers)
+    classifier, images, sha256 = work.classifier, work.images, work.sha256
+    part = part or (RAY_PART if engine == "ray" else PART)
     total = len(images.pictures)
     if features and "features" not in classifier.session.outputs:
         raise ModelError("has no output `features`", where=model, fix="export it with --features")
-    source, sha256 = source_of(classifier), classifier.session.sha256()
+    source = source_of(classifier)
     source = replace(source, model={**source.model, "onnx_sha256": sha256})
     folder = out.with_name(out.name + ".parts")
     _resume(folder, _key(sha256, images, split, features, on_bad_image, part))
-    bad: list[Bad] = []
+    spans = [(start, min(start + part, total)) for start in range(0, total, part)]
+    paths = {span: folder / f"part-{number:06d}.parquet" for number, span in enumerate(spans)}
     shown = bar(what=f"predict {split}", total=total, unit="img")
-    with ThreadPoolExecutor(workers or available_cores(), "decode") as pool:
-        for number, start in enumerate(range(0, total, part)):
-            stop, path = min(start + part, total), folder / f"part-{number:06d}.parquet"
-            listing = path.with_suffix(".bad.json")
-            if path.exists():
-                bad += [Bad(**entry) for entry in json.loads(listing.read_text())]
-                shown.update(stop - start)
-                continue
-            run = _Run(classifier, pool, batch_size or 32, on_bad_image, features)
-            with PredictionsWriter(path, source) as writer:
-                for pictures, logits, feats in run.over(images.contents(start, stop)):
-                    labels = np.array([p.label for p in pictures], np.int64)
-                    writer.append([p.id for p in pictures], labels, logits, features=feats, split=split)
-                    shown.update(len(pictures))
-                # Before the part takes its name: a part without its list would be taken as complete.
-                atomic.write_json(listing, [b.__dict__ for b in run.bad])
-            bad += run.bad
+    shown.update(sum(stop - start for start, stop in spans if paths[start, stop].exists()))
+    spans_left = [span for span in spans if not paths[span].exists()]
+    if engine == "ray":
+        from calibrant.serve.ray_predict import predict_spans
+
+        def keep(span: Span, found: Part) -> None:
+            _write_part(paths[span], source, found, split)
+            shown.update(span[1] - span[0])
+
+        predict_spans(order, work.fingerprint, spans_left, actors, keep=keep)
+    else:
+        with ThreadPoolExecutor(workers or available_cores(), "decode") as pool:
+            for start, stop in spans_left:
+                run, path = work.run(pool), paths[start, stop]
+                with PredictionsWriter(path, source) as writer:
+                    for pictures, logits, feats in run.over(images.contents(start, stop)):
+                        labels = np.array([p.label for p in pictures], np.int64)
+                        writer.append([p.id for p in pictures], labels, logits, features=feats, split=split)
+                        shown.update(len(pictures))
+                    _write_bad(path, run.bad)
     shown.close()
+    bad = [Bad(**entry) for path in paths.values() for entry in json.loads(_listing(path).read_text())]
     _join(folder, out, source, features=features)
     _list_bad(out, bad, total)
     return out
+
+
+def _write_part(path: Path, source: Source, found: Part, split: str) -> None:
+    with PredictionsWriter(path, source) as writer:
+        if found.ids:
+            writer.append(found.ids, found.labels, found.logits, features=found.features, split=split)
+        _write_bad(path, found.bad)
+
+
+def _listing(path: Path) -> Path:
+    return path.with_suffix(".bad.json")
+
+
+def _write_bad(path: Path, bad: Sequence[Bad]) -> None:
+    """Before the part takes its name: a part without its list would be taken as complete."""
+    atomic.write_json(_listing(path), [b.__dict__ for b in bad])
 
 
 def source_of(classifier: Classifier) -> Source:
