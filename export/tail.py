@@ -68,7 +68,7 @@ class Tail:
         for step in rest:
             current = emit(graph, step, current)
         if self.knobs is not None:
-            current = _knobs(graph, self.knobs, current, checked=not self.knobs.required)
+            current = _knobs(graph, self.knobs, current)
         renamed = graph.finish(current, "logits")
         raw = "logits" if renamed and raw == current else raw
         if "probabilities" in self.outputs or (self.ood is not None and self.ood.kind == "max-softmax"):
@@ -157,7 +157,7 @@ def _number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
-def _knobs(graph: Builder, knobs: Knobs, x: str, *, checked: bool) -> str:
+def _knobs(graph: Builder, knobs: Knobs, x: str) -> str:
     """x / temperature - adjust_strength * log_prior_ratio.
 
     Knobs with more rows than images would broadcast one image to several answers without a word; reshaping to the
@@ -169,7 +169,7 @@ def _knobs(graph: Builder, knobs: Knobs, x: str, *, checked: bool) -> str:
         graph.initializers["log_prior_ratio"] = np.asarray(knobs.log_prior_ratio, np.float32).reshape(1, -1)
     scaled = graph.node("Div", x, "temperature")
     moved = graph.node("Sub", scaled, graph.node("Mul", "adjust_strength", "log_prior_ratio"))
-    return graph.node("Reshape", moved, graph.node("Shape", x)) if checked else moved
+    return graph.node("Reshape", moved, graph.node("Shape", x))
 
 
 def _ood(graph: Builder, ood: Ood, raw: str, fold: Affine) -> None:

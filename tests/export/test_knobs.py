@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.calibration import Calibrator
 from calibrant.export import edit
+from calibrant.export.assemble import knob_defaults
 from calibrant.export.parity import session, softmax
 from calibrant.model_card import ModelCard
 from calibrant.onnx_file import OnnxFile
@@ -100,13 +101,15 @@ def test_defaults_with_an_absorbed_prior_and_a_target(deployed: Path, variant: E
     np.testing.assert_allclose(softmax(baked), softmax(raw(deployed) + np.log(target)), atol=1e-5)
 
 
-def test_rows_that_are_neither_one_nor_n_fail_in_the_graph(variant: Export) -> None:
-    path, _ = variant(knobs="runtime")
+@pytest.mark.parametrize("knobs", ["runtime", "required"])
+def test_rows_that_are_neither_one_nor_n_fail_in_the_graph(variant: Export, knobs: str) -> None:
+    path, card = variant(knobs=knobs)
+    rest = {} if knobs == "runtime" else knob_defaults(card)
     with pytest.raises(Exception, match="Div"):
-        run(path, temperature=np.ones((3, 1), np.float32))
-    many = np.ones((4, 1), np.float32)
-    with pytest.raises(Exception, match="Reshape|reshape"):
-        session(path).run(["probabilities"], {"images": IMAGES[:1], "temperature": many})
+        run(path, **{**rest, "temperature": np.ones((3, 1), np.float32)})
+    many = {**rest, "temperature": np.ones((4, 1), np.float32)}
+    with pytest.raises(Exception, match="Reshape|reshape|Shape mismatch"):
+        session(path).run(["probabilities"], {"images": IMAGES[:1], **many})
 
 
 @pytest.mark.parametrize("knobs", ["runtime", "required"])

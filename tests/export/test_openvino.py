@@ -26,7 +26,7 @@ def by_openvino(path: Path, feeds: dict[str, NDArray[Any]]) -> dict[str, NDArray
         # its default on a CPU with bfloat16 is bfloat16
         compiled = core.compile_model(str(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})
         result = compiled(feeds)
-        return {port.get_any_name(): np.asarray(value) for port, value in result.items()}
+        return {name: np.asarray(value) for port, value in result.items() for name in port.get_names()}
 
 
 @pytest.mark.parametrize("method", ["none", "vector", "isotonic", "beta"])
