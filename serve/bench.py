@@ -12,6 +12,7 @@ import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 
@@ -25,6 +26,7 @@ import click
 @click.option("--rows", default=1, show_default=True, type=click.IntRange(1), help="Rows of one request.")
 @click.option("--json-tensors", is_flag=True, help="Send tensors as JSON, not binary.")
 @click.option("--raw", type=click.Path(path_type=Path), metavar="MODEL.onnx", help="Compare with onnxruntime on it.")
+@click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Sent with each request to URL.")
 @click.option("--pin", is_flag=True, help="Keep the server (of MODEL.onnx) on one core and the callers off it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def bench_serve(
@@ -36,6 +38,7 @@ def bench_serve(
     rows: int,
     json_tensors: bool,
     raw: Path | None,
+    headers: tuple[str, ...],
     pin: bool,
     as_json: bool,
 ) -> None:
@@ -47,6 +50,7 @@ def bench_serve(
     \b
     Examples: calibrant bench-serve model.onnx --pin
               calibrant bench-serve http://127.0.0.1:8000 --rate 200 --seconds 30
+              calibrant bench-serve http://other:8000 --model m --header 'Authorization: Bearer TOKEN'
     """
     from calibrant.errors import ConfigError
     from calibrant.serve.background import running
@@ -55,6 +59,7 @@ def bench_serve(
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if pin and (target.startswith("http") or len(cores) < 2):
         raise ConfigError("needs a MODEL.onnx to serve and two cores", where="--pin")
+    extra = dict(_header(text) for text in headers)
     load = Load(clients=clients, seconds=seconds, rate=rate, rows=rows, binary=not json_tensors)
     report: dict[str, Any] = {"target": target, "clients": clients, "rate": rate, "rows": rows, "binary": load.binary}
     with ExitStack() as stack:
@@ -70,8 +75,8 @@ def bench_serve(
                 os.sched_setaffinity(0, cores[1:])
         elif raw is not None:
             report["raw_rows_per_second"] = _raw(raw, rows, threads=None)
-        name, inputs = _describe(url, model)
-        request = request_bytes(url, name, inputs, rows=rows, binary=load.binary)
+        name, inputs = _describe(url, model, extra)
+        request = request_bytes(url, name, inputs, rows=rows, binary=load.binary, headers=extra)
         report["model"], report["request_bytes"] = name, len(request)
         outcome = asyncio.run(run(url, request, load))
     report.update(outcome.to_dict())
@@ -102,15 +107,28 @@ def _raw(path: Path, rows: int, *, threads: int | None) -> float:
     return best
 
 
-def _describe(url: str, model: str | None) -> tuple[str, list[dict[str, Any]]]:
+def _header(text: str) -> tuple[str, str]:
+    from calibrant.errors import ConfigError
+
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip() or any(c in text for c in "\r\n"):
+        raise ConfigError(f'"{text[:60]}" is not NAME: VALUE', where="--header")
+    return name.strip(), value.strip()
+
+
+def _describe(url: str, model: str | None, headers: dict[str, str]) -> tuple[str, list[dict[str, Any]]]:
     from calibrant.errors import DataError
 
     def get(path: str, data: bytes | None = None) -> Any:
+        asked = urllib.request.Request(url.rstrip("/") + path, data, headers)
         try:
-            with urllib.request.urlopen(urllib.request.Request(url.rstrip("/") + path, data), timeout=10) as reply:
+            with urllib.request.urlopen(asked, timeout=10) as reply:
                 return json.load(reply)
         except urllib.error.HTTPError as error:
-            raise DataError(f"{path} answers {error.code}", where=url) from None
+            fix = {401: "give --header 'Authorization: Bearer TOKEN'"}.get(error.code)
+            if fix is None and data is not None:
+                fix = "not every server lists its models: name one with --model"
+            raise DataError(f"{path} answers {error.code}", where=url, fix=fix) from None
         except (OSError, ValueError) as error:
             raise DataError(f"no server answers ({getattr(error, 'reason', error)})", where=url) from None
 
@@ -119,7 +137,7 @@ def _describe(url: str, model: str | None) -> tuple[str, list[dict[str, Any]]]:
         if len(names) != 1:
             raise DataError(f"there are {len(names)} models", where=url, fix=f"choose with --model: {', '.join(names)}")
         model = names[0]
-    inputs: list[dict[str, Any]] = get(f"/v2/models/{model}")["inputs"]
+    inputs: list[dict[str, Any]] = get(f"/v2/models/{quote(model)}")["inputs"]
     return str(model), inputs
 
 

@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import ConfigError, DataError
+from calibrant.serve.load_caller import Caller
 from calibrant.serve.tensors import NUMPY
 
 
@@ -58,8 +59,9 @@ class Outcome:
 
 
 def request_bytes(
-    url: str, model: str, inputs: list[dict[str, Any]], *, rows: int, binary: bool, seed: int = 0
-) -> bytes:
+    url: str, model: str, inputs: list[dict[str, Any]], *, rows: int, binary: bool, seed: int = 0,
+    headers: Mapping[str, str] | None = None,
+) -> bytes:  # fmt: skip
     """One whole HTTP request for a model with these inputs (as its metadata lists them), filled with noise."""
     rng = np.random.default_rng(seed)
     entries, tail = [], b""
@@ -84,56 +86,12 @@ def request_bytes(
     head = json.dumps({"inputs": entries, **parameters}).encode()
     at = urlsplit(url)
     lines = [
-        f"POST /v2/models/{quote(model)}/infer HTTP/1.1", f"Host: {at.netloc}",
-        f"Content-Length: {len(head) + len(tail)}",
+        f"POST {at.path.rstrip('/')}/v2/models/{quote(model)}/infer HTTP/1.1", f"Host: {at.netloc}",
+        f"Content-Length: {len(head) + len(tail)}", *(f"{name}: {value}" for name, value in (headers or {}).items()),
     ]  # fmt: skip
     if binary:
         lines.append(f"Inference-Header-Content-Length: {len(head)}")
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + head + tail
-
-
-class _Caller(asyncio.Protocol):
-    """One keep-alive connection that sends the same request again and again."""
-
-    def __init__(self, request: bytes, answered: Callable[[_Caller, int, bytes], None]) -> None:
-        self.request, self.answered = request, answered
-        self.sent = 0.0
-        self.busy = False
-        self.lost = False
-        self._buffer = bytearray()
-        self._transport: Any = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.lost = True
-        if self.busy:
-            self.answered(self, 0, b"the connection was closed")
-
-    def send(self, at: float) -> None:
-        self.sent, self.busy = at, True
-        self._transport.write(self.request)
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        end = self._buffer.find(b"\r\n\r\n")
-        if end < 0:
-            return
-        head = bytes(self._buffer[:end])
-        start = head.lower().find(b"\r\ncontent-length:")
-        length = int(head[start + 17 :].split(b"\r\n", 1)[0]) if start >= 0 else 0
-        if len(self._buffer) < end + 4 + length:
-            return
-        body = bytes(self._buffer[end + 4 : end + 4 + length])
-        del self._buffer[: end + 4 + length]
-        self.busy = False
-        self.answered(self, int(head[9:12]), body)
-
-    def close(self) -> None:
-        self.busy = False
-        if self._transport is not None:
-            self._transport.abort()
 
 
 async def run(url: str, request: bytes, load: Load) -> Outcome:
@@ -143,11 +101,15 @@ async def run(url: str, request: bytes, load: Load) -> Outcome:
         raise ConfigError("give an address like http://127.0.0.1:8000", where=url)
     loop = asyncio.get_running_loop()
     meter = _Meter(load, loop)
+    host, port = at.hostname, at.port or 80
+
+    async def connect(caller: Caller) -> None:
+        await loop.create_connection(lambda: caller, host, port)
+
     try:
         for _ in range(load.clients):
-            _, caller = await loop.create_connection(
-                lambda: _Caller(request, meter.answered), at.hostname, at.port or 80
-            )
+            caller = Caller(request, connect, meter.answered)
+            await connect(caller)
             meter.callers.append(caller)
     except OSError as error:
         raise DataError(f"no server answers ({error.strerror or error})", where=url) from None
@@ -162,8 +124,8 @@ async def run(url: str, request: bytes, load: Load) -> Outcome:
 class _Meter:
     def __init__(self, load: Load, loop: asyncio.AbstractEventLoop) -> None:
         self.load, self.loop = load, loop
-        self.callers: list[_Caller] = []
-        self.free: deque[_Caller] = deque()
+        self.callers: list[Caller] = []
+        self.free: deque[Caller] = deque()
         self.due: deque[float] = deque()
         self.latencies: list[float] = []
         self.failed = 0
@@ -185,7 +147,9 @@ class _Meter:
             end = time.perf_counter() + self.load.timeout
             while (self.due or any(c.busy for c in self.callers)) and time.perf_counter() < end:
                 await asyncio.sleep(0.01)
-        unanswered = len(self.due) + (sum(c.busy for c in self.callers) if self.load.rate is not None else 0)
+        # In the closed loop every caller is waiting at the end; one that has waited all the time was not answered.
+        since = self.until if self.load.rate is not None else self.from_
+        unanswered = len(self.due) + sum(c.busy and c.sent <= since for c in self.callers)
         return Outcome(
             self.load.seconds, len(self.latencies), self.failed, unanswered, np.array(self.latencies), self.errors
         )
@@ -204,7 +168,7 @@ class _Meter:
             else:
                 self.due.append(due)
 
-    def answered(self, caller: _Caller, status: int, body: bytes) -> None:
+    def answered(self, caller: Caller, status: int, body: bytes) -> None:
         now = time.perf_counter()
         counts = self.from_ <= (now if self.load.rate is None else caller.sent) <= self.until
         if counts and status == 200:
@@ -213,8 +177,6 @@ class _Meter:
             self.failed += 1
             what = f"{status}: {body[:120].decode(errors='replace')}"
             self.errors[what] = self.errors.get(what, 0) + 1
-        if caller.lost:
-            return
         if self.load.rate is None:
             if now < self.until:
                 caller.send(now)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.server
 import json
+import threading
 import time
 from pathlib import Path
 
@@ -11,7 +14,7 @@ from click.testing import CliRunner
 
 from calibrant.errors import DataError
 from calibrant.serve.bench import bench_serve
-from calibrant.serve.loadgen import Load, run
+from calibrant.serve.loadgen import Load, Outcome, run
 
 
 class Stalling:
@@ -85,6 +88,113 @@ def test_a_request_that_the_generator_itself_sends_late_counts_from_when_it_was_
     latencies = asyncio.run(main())
     assert (latencies > 0.1).sum() >= 85
     assert latencies.max() > 0.9
+
+
+FOREIGN = {
+    "in chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n1;x=y\r\n{\r\n1\r\n}\r\n0\r\nX: y\r\n\r\n",
+    "closing after each": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: Close\r\n\r\n{}",
+    "as in 1996": b"HTTP/1.0 200 OK\r\nContent-Type: text/html\r\n\r\n{}",
+    "with a word before": b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length:2\r\n\r\n{}",
+    "not at all": b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
+    "without a body": b"HTTP/1.1 204 No Content\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("rate", [None, 60.0], ids=["closed", "open"])
+@pytest.mark.parametrize("answer", FOREIGN.values(), ids=FOREIGN)
+def test_servers_of_others_answer_in_other_ways(answer: bytes, rate: float | None) -> None:
+    asked = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while asked.append(await reader.readuntil(b"\r\n\r\n")) is None:
+                for n in range(0, len(answer), 7):  # in pieces
+                    writer.write(answer[n : n + 7])
+                    await asyncio.sleep(0)
+                if b"lose\r\n" in answer or b"HTTP/1.0" in answer:
+                    break
+        writer.close()
+
+    async def main() -> Outcome:
+        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        load = Load(clients=3, seconds=0.6, rate=rate, warm_seconds=0.0)
+        outcome = await run(f"http://127.0.0.1:{port}", b"GET / HTTP/1.1\r\n\r\n", load)
+        listener.close()
+        await asyncio.sleep(0.05)
+        return outcome
+
+    outcome = asyncio.run(main())
+    if b" 204 " in answer:
+        assert outcome.failed > 3
+        assert list(outcome.errors) == ["204: "]
+    elif b"many" in answer:
+        assert outcome.failed > 3
+        assert all("no HTTP answer" in said for said in outcome.errors)
+    else:
+        assert outcome.failed == outcome.unanswered == 0, outcome.errors
+        assert outcome.ok > 3  # more than one for each of three connections
+    assert outcome.ok + outcome.failed <= len(asked)
+
+
+def test_a_server_that_hangs_or_hangs_up_is_reported() -> None:
+    async def main(hang: bool) -> Outcome:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if hang:
+                with contextlib.suppress(ConnectionError):
+                    await reader.read()
+            writer.close()
+
+        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        load = Load(clients=2, seconds=0.4, warm_seconds=0.1)
+        outcome = await run(f"http://127.0.0.1:{port}", b"GET / HTTP/1.1\r\n\r\n", load)
+        listener.close()
+        await asyncio.sleep(0.05)
+        return outcome
+
+    assert asyncio.run(main(True)).unanswered == 2
+    hung_up = asyncio.run(main(False))
+    assert hung_up.ok == 0
+    assert hung_up.failed > 2
+    assert "closed" in str(hung_up.errors)
+
+
+def test_a_foreign_or_guarded_server_is_measured(model_file: Path) -> None:
+    """Without a repository index, under a path, behind a token."""
+
+    class Guarded(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *arguments: object) -> None: ...
+
+        def _reply(self, body: dict[str, object], status: int = 200) -> None:
+            allowed = self.headers.get("Authorization") == "Bearer t" and self.path.startswith("/below/v2/models/m")
+            data = json.dumps(body).encode()
+            self.send_response(status if allowed else 404)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def do_GET(self) -> None:
+            self._reply({"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]})
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._reply({"outputs": []})
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Guarded) as server:
+        threading.Thread(target=server.serve_forever).start()
+        url = f"http://127.0.0.1:{server.server_port}/below/"
+        options = ["--clients", "2", "--seconds", "0.4", "--header", "Authorization: Bearer t"]
+        try:
+            unnamed = CliRunner().invoke(bench_serve, [url, *options])
+            assert "--model" in str(unnamed.exception)
+            found = CliRunner().invoke(bench_serve, [url, *options, "--model", "m", "--json"])
+            assert found.exit_code == 0, found.output
+            assert json.loads(found.output)["ok"] > 2
+            wrong = CliRunner().invoke(bench_serve, [url, *options[:-1], "no colon", "--model", "m"])
+            assert "--header" in str(wrong.exception)
+        finally:
+            server.shutdown()
 
 
 def test_the_tool_reports_what_the_server_gave(model_file: Path) -> None:
