@@ -72,6 +72,11 @@ class Application:
         if self.loop is not None and not self.loop.is_closed():
             self.loop.call_soon_threadsafe(_call_back, jobs)
 
+    def soon(self, callback: Callable[[], None]) -> None:
+        """From the loop's thread: after the requests that it is reading now."""
+        if self.loop is not None:
+            self.loop.call_soon(callback)
+
     def close(self) -> None:
         self.inference.close()
 

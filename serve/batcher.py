@@ -1,8 +1,10 @@
 """Micro-batching without waiting: whatever has queued up runs together the moment the session is free.
 
-One thread owns the session. A request is never split over batches of others, a request larger than the cap runs alone
-in slices of the cap, and when a batch fails its requests are run again one by one, so that only the guilty one fails.
-Requests that were cancelled or whose deadline passed while they waited are dropped when a batch is formed.
+A thread of its own runs the batches. A process with one core has nothing from that but changes of threads, so there
+short batches run on the event loop's thread, between two rounds of reading requests. A request is never split over
+batches of others, a request larger than the cap runs alone in slices of the cap, and when a batch fails its requests
+are run again one by one, so that only the guilty one fails. Requests that were cancelled or whose deadline passed while
+they waited are dropped when a batch is formed.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from calibrant.serve.session import Arrays, Session
 log = logging.getLogger(__name__)
 
 HOLD_SECONDS = 0.003
+TURN_SECONDS = 0.02  # what a batch may take of the event loop's time
 
 
 @dataclass(slots=True, eq=False)
@@ -58,16 +61,26 @@ class Counts:
 
 
 class Batcher:
-    """`put` jobs from one thread; `deliver` is called from the worker with each list of finished jobs."""
+    """`put` jobs from one thread; `deliver` is called from the worker with each list of finished jobs.
+
+    `soon` calls back on the thread that puts, when that has read what there is: given where batches shall run there.
+    """
 
     def __init__(
-        self, session: Session, *, cap: int | None = None, deliver: Callable[[list[Job]], None] | None = None
+        self,
+        session: Session,
+        *,
+        cap: int | None = None,
+        deliver: Callable[[list[Job]], None] | None = None,
+        soon: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         self.session = session
         self.cap = cap if cap is not None else session.cap
         self.counts = Counts()
         self.batch_sizes: dict[int, list[int]] = {}  # rows: [runs, nanoseconds]
         self._deliver = deliver or _call_back
+        self._soon = soon
+        self._in_turn = False  # a batch runs on the thread that puts
         self._waiting: deque[Job] = deque()
         self._waiting_rows = 0
         self._running_rows = 0
@@ -85,8 +98,43 @@ class Batcher:
                 raise Refusal(503, "the model is being unloaded", retry_after=1)
             self._waiting.append(job)
             self._waiting_rows += job.rows
-            if len(self._waiting) == 1:
+            if len(self._waiting) == 1 and not self._running_rows:
+                self._start()
+
+    def _start(self) -> None:
+        """Sees to it that what waits is run; called with the lock held."""
+        if self._soon is not None and self._is_short(self._waiting[0]):
+            self._soon(self._turn)
+        else:
+            self._lock.notify()
+
+    def _is_short(self, job: Job) -> bool:
+        return job.rows <= self.cap and self.cap * self._row_seconds <= TURN_SECONDS
+
+    def _turn(self) -> None:
+        """One batch on the thread that puts; the worker has the others."""
+        with self._lock:
+            if self._running_rows or not self._waiting:
+                return
+            if not self._is_short(self._waiting[0]):
                 self._lock.notify()
+                return
+            batch, dropped = self._take()
+            self._in_turn = True
+        try:
+            self.counts.dropped += len(dropped)
+            if batch:
+                self._run(batch)
+            _call_back(dropped + batch)
+            if batch:
+                self._count(batch)  # only now: the callers have waited long enough
+        finally:
+            with self._lock:
+                self._in_turn, self._running_rows = False, 0
+                if not self._open:
+                    self._lock.notify()
+                elif self._waiting:
+                    self._start()
 
     def run(self, feeds: Arrays, rows: int, outputs: Sequence[str], *, timeout: float | None = None) -> Arrays:
         """Waits for the answer; for callers that have threads and no event loop."""
@@ -136,10 +184,11 @@ class Batcher:
         since = 0.0
         while True:
             with self._lock:
-                self._running_rows = 0
+                if not self._in_turn:
+                    self._running_rows = 0
                 hold = bool(ready) and bool(self._waiting) and self._may_hold(since)
                 if not ready:
-                    while not self._waiting and self._open:
+                    while self._in_turn or (not self._waiting and self._open):
                         self._lock.wait()
                     if not self._waiting:
                         return
@@ -155,6 +204,7 @@ class Batcher:
                 ready += dropped
             if batch:
                 self._run(batch)
+                self._count(batch)
                 ready += batch
 
     def _may_hold(self, since: float) -> bool:
@@ -193,7 +243,6 @@ class Batcher:
         started = time.monotonic()
         for job in batch:
             job.started = started
-            self.counts.queue_ns += int((started - job.queued) * 1e9)
         try:
             self._run_together(batch)
         except Exception as error:
@@ -204,6 +253,10 @@ class Batcher:
         finished = time.monotonic()
         for job in batch:
             job.finished = finished
+
+    def _count(self, batch: list[Job]) -> None:
+        started, finished = batch[0].started, batch[0].finished
+        self.counts.queue_ns += int(sum(started - job.queued for job in batch) * 1e9)
         rows = sum(job.rows for job in batch)
         # A slowly moving average follows a machine that gets busier or hotter; failed batches count as time too.
         self._row_seconds += 0.1 * ((finished - started) / rows - self._row_seconds)

@@ -7,7 +7,10 @@ tensors aligned. All times are checked by one sweep over the connections, so a r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
+import sys
 import time
 from collections.abc import Callable
 from email.utils import formatdate
@@ -108,6 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         self._headers: dict[bytes, bytes] = {}
         self._duplicate = b""
         self._paused = False
+        self._fd = -1  # of a plain socket that may be written to directly
         self.peer = ""
 
     # ---- asyncio's side
@@ -118,6 +122,8 @@ class Connection(asyncio.BufferedProtocol):
         front.accepted += 1
         front.connections.add(self)
         peer = transport.get_extra_info("peername")
+        if transport.get_extra_info("sslcontext") is None and sys.platform != "win32":
+            self._fd = transport.get_extra_info("socket").fileno()
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) and len(peer) >= 2 else ""
         if len(front.connections) > self.limits.max_connections:
             front.refused += 1
@@ -421,7 +427,7 @@ class Connection(asyncio.BufferedProtocol):
         if request is not None and request.method == b"HEAD":
             self._transport.write(head)
         elif size < 65536:
-            self._transport.write(b"".join((head, *response.parts)))
+            self._send(b"".join((head, *response.parts)))
         else:
             self._transport.writelines([head, *response.parts])
         partial_body = self._state in (_BODY, _CHUNKED, _HEAD)
@@ -433,6 +439,14 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._state = _CLOSED
             self._transport.close()
+
+    def _send(self, data: bytes) -> None:
+        """At once where the socket takes it: uvloop's write would wait until the loop has nothing else to do."""
+        if self._fd >= 0 and not self._transport.get_write_buffer_size():
+            with contextlib.suppress(OSError):  # a full buffer, a caller that is gone: the transport sees to those
+                data = data[os.write(self._fd, data) :]
+        if data:
+            self._transport.write(data)
 
     def _linger(self) -> None:
         """Reads on for a moment: closing over unread bytes would reset the connection and lose the answer."""

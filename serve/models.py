@@ -82,6 +82,7 @@ class Model:
         cap: int | None = None,
         max_rows: int = 1024,
         deliver: Callable[[list[Job]], None] | None = None,
+        soon: Callable[[Callable[[], None]], None] | None = None,
     ) -> Model:
         stamp = file_stamp(Path(path))
         session = Session(path, providers=providers, threads=threads)
@@ -91,7 +92,8 @@ class Model:
             raise ConfigError(
                 f'"{name}" cannot be a model name', where=path, fix="give --name with letters, digits, . _ - only"
             )
-        batcher = Batcher(session, cap=cap, deliver=deliver)
+        on_cpu = session.providers[0] == "CPUExecutionProvider"
+        batcher = Batcher(session, cap=cap, deliver=deliver, soon=soon if on_cpu else None)
         target = Target(
             name, session.inputs, session.outputs, _derived(session), session.batched, max_rows,
             session.card is not None,

@@ -43,11 +43,12 @@ class Server:
         """`seat`: where this process is one of several workers."""
         self.seat = seat
         self.config = config = config if seat is None else _of_worker(config, seat)
+        self._cores = max(1, available_cores() // (1 if seat is None else seat.workers))
         self.repository = Repository()
         self.lifecycle = Lifecycle(self.repository, self._load)
         options = Options(
             token=config.token, admin=config.admin, access_log=config.access_log,
-            decoders=max(1, min(4, available_cores() // (1 if seat is None else seat.workers))),
+            decoders=min(4, self._cores),
         )  # fmt: skip
         self.app = Application(self.repository, config.limits, options, self.lifecycle)
         self.front = Front(self.app, config.limits)
@@ -98,6 +99,7 @@ class Server:
         model = Model.load(
             path, name=name, version=version, providers=config.providers, threads=config.threads,
             cap=config.batch_cap, max_rows=config.limits.max_rows, deliver=self.app.deliver,
+            soon=self.app.soon if self._cores == 1 else None,
         )  # fmt: skip
         card = model.session.card
         if self.monitors is not None and card is not None and "logits" in model.session.outputs:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -43,3 +45,21 @@ def url(model_file: Path) -> Iterator[str]:
 
     with running(model_file, arguments=["--threads", "1"]) as server:
         yield server.url
+
+
+@pytest.fixture(scope="session")
+def one_core() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """What is started in this context may use one core only."""
+    return _pinned
+
+
+@contextlib.contextmanager
+def _pinned() -> Iterator[None]:
+    if not hasattr(os, "sched_setaffinity"):
+        pytest.skip("the system cannot pin a process to a core")
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -181,3 +181,120 @@ def test_closing_finishes_what_waits(model_file: Path, tiny: ModuleType) -> None
     assert len(back) == 5
     with pytest.raises(Refusal, match="unloaded"):
         batcher.put(_job(tiny.pictures(1), back))
+
+
+class Calls(list[Any]):
+    """An event loop's `call_soon`, one call at a time."""
+
+    def next(self) -> None:
+        self.pop(0)()
+
+
+def _in_turn(path: Path, cap: int) -> tuple[Held, Batcher, Calls]:
+    session, calls = _held(path), Calls()
+    session.leave.set()
+    batcher = Batcher(session, cap=cap, soon=calls.append)
+    batcher._row_seconds = 0.001  # whatever was measured here
+    return session, batcher, calls
+
+
+def test_on_one_core_what_waits_runs_in_batches_where_it_was_put(model_file: Path, tiny: ModuleType) -> None:
+    session, batcher, calls = _in_turn(model_file, cap=4)
+    back: list[Job] = []
+    threads = []
+    jobs = [_job(tiny.pictures(n, n), back) for n in (1, 3, 2)]
+    jobs[0].done = lambda job: (threads.append(threading.current_thread()), back.append(job))  # type: ignore[func-returns-value]
+    for job in jobs:
+        batcher.put(job)
+    assert len(calls) == 1  # one turn for all that came in one round
+    assert not session.runs
+    calls.next()
+    assert session.runs == [4]
+    assert back == jobs[:2]
+    assert threads == [threading.current_thread()]
+    calls.next()
+    assert session.runs == [4, 2]
+    assert not calls
+    assert batcher.idle
+    assert (batcher.counts.rows, batcher.counts.executions) == (6, 2)
+    for job, n in zip(jobs, (1, 3, 2), strict=True):
+        assert job.result is not None
+        np.testing.assert_allclose(job.result["probabilities"], tiny.expected(tiny.pictures(n, n)), atol=1e-6)
+    batcher.close()
+
+
+@pytest.mark.parametrize("case", ["many rows", "slow model", "many rows behind few", "slow by now"])
+def test_on_one_core_long_work_leaves_the_event_loop_free(case: str, model_file: Path, tiny: ModuleType) -> None:
+    session, batcher, calls = _in_turn(model_file, cap=4)
+    if case == "slow model":
+        batcher._row_seconds = 1.0
+    back: list[Job] = []
+    if case == "many rows behind few":
+        batcher.put(_job(tiny.pictures(1), back))
+    long = _job(tiny.pictures(4 if "slow" in case else 5), back)
+    batcher.put(long)
+    if case == "slow by now":
+        batcher._row_seconds = 1.0
+        ran_on: list[threading.Thread] = []
+        long.done = lambda job: (ran_on.append(threading.current_thread()), back.append(job))  # type: ignore[func-returns-value]
+        calls.next()
+        _wait(lambda: ran_on)
+        assert ran_on[0] is not threading.current_thread()
+    if case == "many rows behind few":
+        calls.next()
+        assert len(back) == 1
+    assert not calls
+    _wait(lambda: long.result is not None and long in back)
+    batcher.close()
+
+
+def test_on_one_core_a_late_request_is_refused_and_the_poisonous_row_fails_alone(
+    tmp_path: Path, tiny: ModuleType
+) -> None:
+    _, batcher, calls = _in_turn(tiny.write(tmp_path / "poison.onnx", gather_last=True), cap=16)
+    back: list[Job] = []
+    good, bad = tiny.pictures(1, 1), tiny.pictures(1, 9)
+    bad[0, 0, 0, 0] = 255  # beyond the table in the graph
+    late, poisonous, kept = _job(good, back, deadline=time.monotonic() - 1.0), _job(bad, back), _job(good, back)
+    for job in (late, poisonous, kept):
+        batcher.put(job)
+    calls.next()
+    assert [type(job.error) for job in (late, poisonous, kept)] == [Refusal, Refusal, type(None)]
+    assert len(back) == 3
+    assert batcher.idle
+    batcher.close()
+
+
+def test_on_one_core_closing_finishes_what_waits_and_the_turn_finds_nothing(model_file: Path, tiny: ModuleType) -> None:
+    session, batcher, calls = _in_turn(model_file, cap=1)
+    back: list[Job] = []
+    for seed in range(3):
+        batcher.put(_job(tiny.pictures(1, seed), back))
+    batcher.close(timeout=60)  # as a server that drains does, from the loop's own thread
+    assert all(job.result is not None for job in back)
+    assert len(back) == 3
+    for _ in range(len(calls)):
+        calls.next()
+    assert session.runs == [1, 1, 1]
+
+
+def test_on_one_core_no_request_is_lost_between_the_turns_and_the_thread(model_file: Path, tiny: ModuleType) -> None:
+    """Small and large requests by turns, so that both sides run; each is answered once, with its own rows."""
+    _, batcher, calls = _in_turn(model_file, cap=2)
+    back: list[Job] = []
+    requests = [tiny.pictures(1 + n % 4, n) for n in range(200)]
+    jobs = [_job(pixels, back) for pixels in requests]
+    for n, job in enumerate(jobs):
+        batcher.put(job)
+        if n % 3 == 0 and calls:
+            calls.next()
+    while calls or len(back) < len(jobs):
+        if calls:
+            calls.next()
+        time.sleep(0.0005)
+    assert sorted(map(id, back)) == sorted(map(id, jobs))
+    for job, pixels in zip(jobs, requests, strict=True):
+        assert job.result is not None
+        np.testing.assert_allclose(job.result["probabilities"], tiny.expected(pixels), atol=1e-6)
+    assert batcher.idle
+    batcher.close()

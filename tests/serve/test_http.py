@@ -5,6 +5,8 @@ import http.client
 import io
 import json
 import socket
+import threading
+import time
 import zlib
 from types import ModuleType
 from typing import Any
@@ -232,6 +234,26 @@ def test_what_follows_a_chunked_body_is_no_header_of_the_request(url: str, tiny:
     head = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{len(body):x}\r\n".encode()
     got = _exchange(url, head + body + b"\r\n0\r\nInference-Header-Content-Length: 5\r\nContent-Encoding: br\r\n\r\n")
     assert got.startswith(b"HTTP/1.1 200"), got
+
+
+def test_a_caller_that_reads_late_gets_every_byte(url: str) -> None:
+    """More answers than the socket's buffer holds: what could not be written at once follows."""
+    count = 6000
+    want = httpx.get(f"{url}/v2/models/birds/config").content
+    with socket.create_connection(_at(url), timeout=60) as connection:
+        request = b"GET /v2/models/birds/config HTTP/1.1\r\nHost: x\r\n\r\n"
+        sender = threading.Thread(target=connection.sendall, args=(request * count,))
+        sender.start()
+        time.sleep(0.5)  # the buffers fill up meanwhile; without it the test only proves less
+        with connection.makefile("rb") as stream:
+            for _ in range(count):
+                assert stream.readline() == b"HTTP/1.1 200 OK\r\n"
+                size = 0
+                while (line := stream.readline()) != b"\r\n":
+                    if line.startswith(b"content-length:"):
+                        size = int(line.split(b":")[1])
+                assert stream.read(size) == want
+        sender.join()
 
 
 def test_requests_sent_ahead_are_answered_in_order(url: str) -> None:

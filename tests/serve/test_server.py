@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -111,12 +113,18 @@ def test_a_changed_file_takes_over_without_a_failed_request(tmp_path: Path, tiny
 
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGTERM")
-def test_sigterm_under_load_answers_everything_that_was_sent(model_file: Path, tiny: ModuleType) -> None:
+@pytest.mark.parametrize("cores", ["all", "one"])
+def test_sigterm_under_load_answers_everything_that_was_sent(
+    cores: str,
+    model_file: Path,
+    tiny: ModuleType,
+    one_core: Callable[[], contextlib.AbstractContextManager[None]],
+) -> None:
     pixels = tiny.pictures(2)
-    with (
-        running(model_file, arguments=["--threads", "1"]) as server,
-        Hammer(server.url, pixels, [tiny.expected(pixels)], callers=6) as hammer,
-    ):
+    with contextlib.ExitStack() as stack:
+        with one_core() if cores == "one" else contextlib.nullcontext():
+            server = stack.enter_context(running(model_file, arguments=["--threads", "1"]))
+        hammer = stack.enter_context(Hammer(server.url, pixels, [tiny.expected(pixels)], callers=6))
         _until(lambda: hammer.answers > 50)
         os.kill(server.pid, signal.SIGTERM)
         _until(lambda: not any(thread.is_alive() for thread in hammer._threads))
