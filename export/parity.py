@@ -211,8 +211,14 @@ def _check(
 def steady_rows(formula: Callable[[Array], Array], logits: Array, *, jump: float = 5e-6) -> NDArray[np.bool_]:
     """Rows whose probabilities move by less than `jump` when the logits move by float32 rounding.
 
-    All rows where fewer than half are steady: then the formula is what is wrong.
+    They move together and each by itself: equal logits lie on a knot at 1/C however they are scaled. All rows where
+    fewer than half are steady: then the formula is what is wrong.
     """
-    low, high = (softmax(formula(logits * (1 + e))) for e in (-1e-6, 1e-6))
-    keep = np.asarray(np.abs(high - low).max(1) < jump)
+    rng = np.random.default_rng(0)
+    size = 5e-7 * np.maximum(np.abs(logits), 1.0)
+    moves = [1e-6 * logits, *(size * rng.choice([-1.0, 1.0], logits.shape) for _ in range(3))]
+    keep = np.ones(len(logits), bool)
+    for move in moves:
+        low, high = (softmax(formula(logits + sign * move)) for sign in (-1, 1))
+        keep &= np.abs(high - low).max(1) < jump
     return keep if keep.mean() >= 0.5 else np.ones(len(keep), bool)

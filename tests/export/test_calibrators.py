@@ -16,7 +16,7 @@ from calibrant.errors import ModelError
 from calibrant.export import edit
 from calibrant.export.calibrators import calibrator_steps, rounded_up
 from calibrant.export.fold import tail_steps
-from calibrant.export.parity import session, softmax
+from calibrant.export.parity import session, softmax, steady_rows
 from calibrant.export.tail import Tail, standalone
 from calibrant.model_card import ModelCard, Prior
 
@@ -130,3 +130,9 @@ def test_exporting_with_a_bent_calibrator_agrees_with_torch(
     _, card = exported(calibrator=fit(method, *data(300)), adjust=1.0, real_images=pixels(64))
     assert card.verify is not None
     assert card.verify["passed"]
+
+
+def test_a_row_of_equal_logits_lies_on_a_knot_at_one_third() -> None:
+    histogram = Calibrator("histogram", 3, {"edges": [[0.0, 1 / 3, 1.0]] * 3, "values": [[0.1, 0.6]] * 3})
+    z = np.array([[-6.0, -6.0, -6.0], [2.0, 0.0, -2.0], [0.0, 3.0, 1.0], [1.0, 1.0, -1.0]])
+    np.testing.assert_array_equal(steady_rows(histogram.logits, z), [False, True, True, True])
