@@ -67,16 +67,31 @@ class Preprocessing:
         height, width = self.size
         filter_ = getattr(Image.Resampling, self.interpolation.upper())
         box = None if self.crop == "squash" else self._box(*image.size)
+        if box is not None and self.interpolation in ("nearest", "box"):
+            across, down = self._whole(*image.size)
+            # These jump from pixel to pixel, so the rounding of a box's sides to float32 would choose others.
+            if across * down <= MAX_PIXELS:
+                left, top = _offset(across, width), _offset(down, height)
+                whole = image.resize((across, down), filter_)
+                return np.asarray(whole.crop((left, top, left + width, top + height)), dtype=np.uint8)
+        if (
+            box is not None
+            and _down_first(image.size, (width, height))
+            and not _down_first(image.size, self._whole(*image.size))
+        ):
+            return _across_then_down(image, (width, height), filter_, box)
         return np.asarray(image.resize((width, height), filter_, box=box), dtype=np.uint8)
+
+    def _whole(self, width: int, height: int) -> tuple[int, int]:
+        """Sides of the whole image after the resize."""
+        if width <= height:
+            return self.resize, int(self.resize * height / width)
+        return int(self.resize * width / height), self.resize
 
     def _box(self, width: int, height: int) -> tuple[float, float, float, float]:
         """The part of the source image that the centre crop keeps, in source pixels."""
-        if width <= height:
-            new_width, new_height = self.resize, int(self.resize * height / width)
-        else:
-            new_width, new_height = int(self.resize * width / height), self.resize
-        top = max(0, round((new_height - self.size[0]) / 2.0))
-        left = max(0, round((new_width - self.size[1]) / 2.0))
+        new_width, new_height = self._whole(width, height)
+        left, top = _offset(new_width, self.size[1]), _offset(new_height, self.size[0])
         across, down = width / new_width, height / new_height
         right, bottom = (left + self.size[1]) * across, (top + self.size[0]) * down
         return left * across, top * down, min(right, width), min(bottom, height)
@@ -86,6 +101,38 @@ class Preprocessing:
         scale = (1.0 / (255.0 * np.asarray(self.std))).astype(np.float32)
         shift = (np.asarray(self.mean) / np.asarray(self.std)).astype(np.float32)
         return np.ascontiguousarray(np.moveaxis(pixels.astype(np.float32) * scale - shift, -1, -3))
+
+
+def _offset(whole: int, part: int) -> int:
+    """Where a centred part begins."""
+    return max(0, round((whole - part) / 2.0))
+
+
+def _down_first(image: tuple[int, int], size: tuple[int, int]) -> bool:
+    """Whether Pillow resamples down before across, as it does since version 13 where the height loses more than twice
+    what the width does. For the height of a box it takes that of the whole image."""
+    import PIL
+
+    lost = image[1] - size[1]
+    return int(PIL.__version__.partition(".")[0]) >= 13 and lost > 0 and lost > 2 * (image[0] - size[0])
+
+
+_REACH = 3.0  # of the widest filter (lanczos), in pixels of the result where it is smaller
+
+
+def _across_then_down(
+    image: Image.Image, size: tuple[int, int], filter_: Image.Resampling, box: tuple[float, float, float, float]
+) -> NDArray[np.uint8]:
+    """`image.resize(size, filter_, box)`, the passes in that order, in which the whole image would be resized.
+
+    Between the passes values are rounded and clipped, so another order is another picture, by up to 25 levels.
+    """
+    left, top, right, bottom = box
+    margin = _REACH * max(1.0, (bottom - top) / size[1]) + 2
+    first, last = max(0, int(top - margin)), min(image.height, int(bottom + margin) + 1)
+    rows = image.crop((0, first, image.width, last))
+    across = rows.resize((size[0], rows.height), filter_, box=(left, 0, right, rows.height))
+    return np.asarray(across.resize(size, filter_, box=(0, top - first, size[0], bottom - first)), dtype=np.uint8)
 
 
 def open_image(source: str | Path | bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
