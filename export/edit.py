@@ -22,6 +22,7 @@ from calibrant.errors import CheckFailed, ConfigError, DataError, did_you_mean
 from calibrant.export import speed
 from calibrant.export.assemble import build_tail, calibrator_of, feature_dim, knob_defaults, raw_head, write_deployed
 from calibrant.export.config import check_threshold, read_prior
+from calibrant.export.expression import kept_threshold, warn_if_moved
 from calibrant.export.fold import Array, FittedCalibrator, apply_gauge
 from calibrant.export.inspection import check_intact
 from calibrant.export.parity import steady_rows
@@ -36,9 +37,11 @@ TOLERANCE = 1e-5  # of the edited tail's probabilities against numpy
 def recalibrate(path: str | Path, calibrator: FittedCalibrator | None, *, out: str | Path | None = None) -> ModelCard:
     """Puts another fitted calibrator (or none) in the place of the file's own.
 
-    Conformal quantiles belong to the old probabilities and are dropped; the abstain threshold stays.
+    Conformal quantiles belong to the old probabilities and are dropped; so is an abstain threshold that came with the
+    old calibrator. One that was set by hand stays.
     """
     file, card = _open(path, out)
+    before = card.calibrator
     what = "removed the calibrator"
     if calibrator is not None:
         block = json.loads(calibrator.to_json())
@@ -50,6 +53,8 @@ def recalibrate(path: str | Path, calibrator: FittedCalibrator | None, *, out: s
     if card.conformal:
         log.warning("the conformal quantiles were fitted on the old probabilities and are dropped")
         card = replace(card, conformal=None)
+    warn_if_moved(card.calibrator, card.prior)
+    card = replace(card, abstain_below=kept_threshold(card.abstain_below, before, card.calibrator, card.prior))
     return retail(file, card, what, out)
 
 
@@ -88,6 +93,10 @@ def adjust(
     if card.conformal:
         log.warning("the conformal quantiles were fitted on the old probabilities and are dropped")
         card = replace(card, conformal=None)
+    warn_if_moved(card.calibrator, prior)
+    if card.abstain_below is not None:
+        kept = kept_threshold(card.abstain_below, card.calibrator, card.calibrator, prior)
+        card = replace(card, abstain_below=kept)
     towards = "uniform" if prior.target is None else "a given prior"
     return retail(file, replace(card, prior=prior), f"adjusted: total {total:g} towards {towards}", out)
 

@@ -16,6 +16,7 @@ from calibrant.errors import CheckFailed, ConfigError, DataError, ModelError
 from calibrant.export import speed
 from calibrant.export.config import ExportConfig, read_prior
 from calibrant.export.edit import restamp
+from calibrant.export.expression import threshold, warn_if_moved
 from calibrant.export.on_predictions import check_predictions, find_predictions, line
 from calibrant.export.parity import Reference as ReferenceCall
 from calibrant.export.to_onnx import Reference, export_onnx
@@ -49,10 +50,13 @@ def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportC
         ood=ood_block(config.ood, trained.feature_norm), opset=config.opset, name=config.name or trained.run.name,
         description=config.description, author=config.author, licence=config.licence,
         metrics=dict(calibrator.metrics) if calibrator is not None else {},
-        abstain_below=_abstain_below(calibrator, config),
+        abstain_below=config.abstain_below,
         source={"run": trained.run.resolve().name, "model": trained.model_name, "checkpoint_sha256": trained.sha256},
         real_images=real, verify=config.verify,
     )  # fmt: skip
+    warn_if_moved(card.calibrator, card.prior)
+    if config.abstain_below is None and card.calibrator is not None:
+        card = restamp(path, replace(card, abstain_below=threshold(card.calibrator, card.prior)))
     if not config.verify:
         return card
     card = restamp(Path(path), replace(card, metrics={**card.metrics, **speed.measure(path, card)}))
@@ -60,22 +64,6 @@ def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportC
     if stored is None or images is None:
         return card
     return _check_stored(Path(path), card, stored, images)
-
-
-def _abstain_below(calibrator: Calibrator | None, config: ExportConfig) -> float | None:
-    """The threshold that was asked for, or the one fitted with the calibrator.
-
-    The fitted one keeps its promise on calibrated probabilities only: an adjustment moves them, so it is left out then.
-    """
-    if config.abstain_below is not None or calibrator is None or not calibrator.abstain:
-        return config.abstain_below
-    if config.adjust:
-        log.warning(
-            "the calibrator's abstain threshold was fitted without a prior adjustment and is left out; "
-            "pass --abstain-below to set one"
-        )
-        return None
-    return float(calibrator.abstain["threshold"])
 
 
 def _check_stored(path: Path, card: ModelCard, stored: Path, images: Path) -> ModelCard:
@@ -104,7 +92,7 @@ def ood_block(kind: str, feature_norm: tuple[float, float] | None) -> dict[str, 
 
 
 def _check_calibrator(calibrator: Calibrator | None, trained: TrainedModel, config: ExportConfig) -> None:
-    """Was it fitted on this model, and inside the same expression?"""
+    """Was it fitted on this model?"""
     if calibrator is None:
         return
     if calibrator.classes != len(trained.class_names):
