@@ -20,7 +20,7 @@ against a reference distribution, with the distribution seen shortly before as t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -138,16 +138,19 @@ class Baseline:
     sharpness: float
     bias: Array  # (C,)
     rows: int = 0  # that it was fitted on; 0 is known, not estimated
+    learned: bool = False  # from the stream itself
 
     @property
     def slack(self) -> float:
         """Nats a row by which the estimate may be off.
 
-        C parameters from n rows cost chi2(C) / (2 n); of its 99 % quantile two thirds are taken, because the
-        alternatives are estimates as well and find only a part of it.
+        C parameters from n rows cost chi2(C) / (2 n); of its 99 % quantile half is taken, because the alternatives are
+        estimates as well and find only a part of it. Two thirds for one that was learned on the way: it was fitted
+        several times, each time an occasion to err.
         """
         classes = len(self.bias)
-        return 0.0 if not self.rows else (classes + 2.33 * math.sqrt(2 * classes)) / (3 * self.rows)
+        part = 2 / 3 if self.learned else 1 / 2
+        return 0.0 if not self.rows else part * (classes + 2.33 * math.sqrt(2 * classes)) / (2 * self.rows)
 
     def apply(self, log_p: Array) -> Array:
         return _normalised(self.sharpness * log_p + self.bias)
@@ -288,9 +291,10 @@ class CalibrationAlarm:
             self._fit()
 
     def _fit(self) -> None:
-        self.baseline = Baseline.fit(
+        found = Baseline.fit(
             np.concatenate([p for p, _ in self._known]).astype(np.float64), np.concatenate([y for _, y in self._known])
         )
+        self.baseline = replace(found, learned=True)
 
     @staticmethod
     def _log_likelihood(scores: Array, labels: NDArray[np.int64]) -> float:

@@ -169,9 +169,19 @@ def _misfit(n: int, rng: np.random.Generator, sign: float = 1.0) -> tuple[np.nda
 
 
 def test_slack_by_hand() -> None:
-    """Two classes, 100 rows: (2 + 2.33 sqrt 4) / 300."""
-    assert Baseline(1.0, np.zeros(2), rows=100).slack == pytest.approx(6.66 / 300)
+    """Two classes, 100 rows: (2 + 2.33 sqrt 4) / 200, half of it for a given baseline, two thirds for a learned one."""
+    assert Baseline(1.0, np.zeros(2), rows=100).slack == pytest.approx(6.66 / 400)
+    assert Baseline(1.0, np.zeros(2), rows=100, learned=True).slack == pytest.approx(6.66 / 300)
     assert Baseline(1.0, np.zeros(2)).slack == 0.0
+
+
+def test_only_what_was_learned_on_the_way_counts_as_learned() -> None:
+    rng = np.random.default_rng(4)
+    alarm = CalibrationAlarm()
+    alarm.add(*_misfit(1000, rng))
+    assert alarm.baseline is not None
+    assert alarm.baseline.learned
+    assert not Baseline.fit(*_misfit(300, rng)).learned
 
 
 def test_a_baseline_learned_on_the_way_raises_no_false_alarms() -> None:
