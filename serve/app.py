@@ -203,7 +203,7 @@ class Application:
         respond(Response.json({"live": True}))
 
     def _ready(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
-        ready = self.ready and bool(self.repository.models)
+        ready = self.ready and self.repository.ready
         respond(Response.json({"ready": ready, "live": True}, 200 if ready else 503))
 
     def _model_ready(self, request: Request, respond: Respond, names: dict[str, str]) -> None:

@@ -168,7 +168,7 @@ class Service:
 
     @property
     def _is_ready(self) -> bool:
-        return self.app.ready and bool(self.app.repository.models)
+        return self.app.ready and self.app.repository.ready
 
     async def _server_metadata(self, data: memoryview, context: Any) -> bytes:
         return wire.field(1, "calibrant") + wire.field(2, __version__) + b"".join(wire.field(3, e) for e in EXTENSIONS)

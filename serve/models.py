@@ -307,6 +307,9 @@ def version_key(version: str) -> tuple[int, str]:
     return (int(version), "") if version.isdigit() else (-1, version)
 
 
+UNLOADED = ("UNAVAILABLE", "unloaded")  # as somebody wished
+
+
 class Repository:
     """Models by name, then version; the newest version answers when a caller names none."""
 
@@ -329,7 +332,7 @@ class Repository:
         del self.models[name][version]
         if not self.models[name]:
             del self.models[name]
-        self.states[(name, version)] = ("UNAVAILABLE", "unloaded")
+        self.states[(name, version)] = UNLOADED
         return model
 
     def get(self, name: str, version: str | None = None) -> Model:
@@ -347,6 +350,11 @@ class Repository:
         if version not in versions:
             raise Refusal(404, f'model "{name}" has no version "{version[:40]}"; it has {", ".join(versions)}')
         return versions[version]
+
+    @property
+    def ready(self) -> bool:
+        """Whether all models are that are meant to be."""
+        return bool(self.models) and all(state == UNLOADED for state in self.states.values())
 
     def versions(self, name: str) -> list[str]:
         return sorted(self.models.get(name, ()), key=version_key)

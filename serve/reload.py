@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from calibrant.errors import CalibrantError
-from calibrant.serve.models import Model, Repository, file_stamp
+from calibrant.serve.models import Model, Repository, file_stamp, version_key
 from calibrant.serve.refusal import Refusal
 
 log = logging.getLogger(__name__)
@@ -48,27 +48,42 @@ class Lifecycle:
             if file_stamp(path) != stamp:  # still being written
                 continue
             try:
-                await self.load(name, version)
+                await self._load_one((name, version))
             except Refusal as error:
                 self._failed[name, version] = stamp
                 log.error("%s: the changed file cannot be served, the old model goes on: %s", path, error.message)
 
-    async def load(self, name: str, version: str | None = None) -> Model:
-        """(Re)loads a model that the server was started with."""
-        key = self._key(name, version)
+    async def load(self, name: str) -> None:
+        """(Re)loads all versions of a model that the server was started with; says what the first failure is."""
+        keys = sorted((key for key in self.paths if key[0] == name), key=lambda key: version_key(key[1]))
+        if not keys:
+            raise Refusal(400, f'the server was not started with a model "{name[:80]}", and loads no other files')
+        failed: Refusal | None = None
+        for key in keys:
+            try:
+                await self._load_one(key)
+            except Refusal as refusal:
+                failed = failed or refusal
+        if failed is not None:
+            raise failed
+
+    async def _load_one(self, key: tuple[str, str]) -> None:
+        name, version = key
         if key in self._busy:
             raise Refusal(503, f'model "{name}" is being loaded', retry_after=2)
         self._busy.add(key)
-        fresh = key[0] not in self.repository.models
+        fresh = version not in self.repository.models.get(name, {})
         if fresh:
             self.repository.states[key] = ("LOADING", "")
         try:
             model = await asyncio.to_thread(self._load, self.paths[key], *key)
-        except CalibrantError as error:
+        except Exception as error:
             self.failures += 1
             if fresh:
-                self.repository.states[key] = ("UNAVAILABLE", str(error))
-            raise Refusal(400, str(error)) from None
+                self.repository.states[key] = ("UNAVAILABLE", str(error) or type(error).__name__)
+            if isinstance(error, CalibrantError):
+                raise Refusal(400, str(error)) from None
+            raise
         finally:
             self._busy.discard(key)
         old = self.repository.add(model)
@@ -76,18 +91,11 @@ class Lifecycle:
         log.info("%s version %s is now %s (%s)", model.name, model.version, model.session.path, model.sha256[:12])
         if old is not None:
             self._retire(old)
-        return model
 
     async def unload(self, name: str, version: str | None = None) -> None:
         self.repository.get(name, version)  # or a refusal that says what there is
         for each in [version] if version is not None else self.repository.versions(name):
             self._retire(self.repository.remove(name, each))
-
-    def _key(self, name: str, version: str | None) -> tuple[str, str]:
-        known = sorted(v for n, v in self.paths if n == name)
-        if not known or (version is not None and version not in known):
-            raise Refusal(400, f'the server was not started with a model "{name[:80]}", and loads no other files')
-        return name, version or known[-1]
 
     def _retire(self, model: Model) -> None:
         task = asyncio.create_task(self._close_when_idle(model))

@@ -271,6 +271,34 @@ def test_admin_is_off_unless_asked_for_and_never_writes_files(tmp_path: Path, ti
         assert "not started with" in client.post("/v2/repository/models/eggs/load", json={}).json()["error"]
 
 
+def test_loading_brings_back_what_unloading_took_and_ready_means_all(tmp_path: Path, tiny: ModuleType) -> None:
+    """All versions, or a canary that is the newest would get everything; not ready while one cannot be loaded."""
+    paths = {version: tiny.write(tmp_path / f"{version}.onnx") for version in ("2", "9", "10")}
+    other = tiny.write(tmp_path / "other.onnx")
+    specs = [f"birds@{version}={path}" for version, path in paths.items()]
+    arguments = ["--threads", "1", "--admin", "--reload", "0", "--canary", "birds@10=0.1"]
+    with (
+        running(*specs, f"other={other}", arguments=arguments) as server,
+        httpx.Client(base_url=server.url, timeout=60) as client,
+    ):
+        assert client.post("/v2/repository/models/birds/unload").status_code == 200
+        assert client.get("/v2/health/ready").status_code == 200  # what was taken away is not missed
+        assert client.post("/v2/repository/models/birds/load").status_code == 200
+        assert client.get("/v2/models/birds").json()["versions"] == ["2", "9", "10"]
+        assert client.post("/v2/repository/models/birds/unload").status_code == 200
+        content = paths["9"].read_bytes()
+        paths["9"].write_bytes(b"junk")
+        reply = client.post("/v2/repository/models/birds/load")
+        assert reply.status_code == 400
+        assert "9.onnx" in reply.json()["error"]
+        assert client.get("/v2/models/birds").json()["versions"] == ["2", "10"]
+        assert client.get("/v2/health/ready").status_code == 503
+        assert client.get("/v2/models/other/ready").status_code == 200
+        paths["9"].write_bytes(content)
+        assert client.post("/v2/repository/models/birds/load").status_code == 200
+        assert client.get("/v2/health/ready").status_code == 200
+
+
 def test_a_token_guards_everything_but_health(model_file: Path) -> None:
     with running(model_file, arguments=["--threads", "1", "--token", "s3cret"]) as server:
         assert httpx.get(server.url + "/v2/health/live", timeout=60).status_code == 200
