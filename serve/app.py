@@ -19,7 +19,7 @@ from calibrant.serve.batcher import Job
 from calibrant.serve.http import Front
 from calibrant.serve.inference import Inference, Respond
 from calibrant.serve.labels import read_labels
-from calibrant.serve.limits import Limits
+from calibrant.serve.limits import Limits, decompress
 from calibrant.serve.message import Request, Response
 from calibrant.serve.metrics import Exposition
 from calibrant.serve.models import Model, Repository
@@ -35,6 +35,7 @@ access = logging.getLogger("calibrant.serve.access")
 Handler = Callable[[Request, Respond, dict[str, str]], None]
 Route = tuple[Handler, dict[str, str], tuple[bytes, ...]]
 EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "model_repository", "statistics"]
+MOST_FEEDBACK = 16 << 20  # bytes of labels once decompressed
 GET, POST = (b"GET",), (b"POST",)
 
 
@@ -124,9 +125,7 @@ class Application:
         }))  # fmt: skip
 
     def _authorise(self, request: Request) -> None:
-        given = request.headers.get(b"authorization", b"")
-        wanted = b"Bearer " + (self.options.token or "").encode()
-        if not hmac.compare_digest(given, wanted):
+        if not bears(request.headers.get(b"authorization", b""), self.options.token or ""):
             raise Refusal(401, "a token is needed: send the header Authorization: Bearer TOKEN")
 
     # ---- routing
@@ -329,6 +328,9 @@ class Application:
     def _feedback(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
         model = self._model(names)
         own = model.require_monitor()
+        if b"content-encoding" in request.headers:
+            encoding = request.headers[b"content-encoding"].decode("latin-1").strip().lower()
+            request.body = decompress(request.body, encoding, MOST_FEEDBACK)
         ids, labels = read_labels(request.body, model.class_names or ())
         if self._left_to_the_leader(request, respond):
             return
@@ -398,6 +400,12 @@ class Application:
             return Response.json({})
 
         self._later(work(), respond)
+
+
+def bears(authorization: bytes, token: str) -> bool:
+    """Whether the header's value is this bearer token."""
+    scheme, _, given = authorization.partition(b" ")
+    return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), token.encode())
 
 
 def _nothing() -> None:

@@ -83,6 +83,8 @@ class ServeConfig:
             raise ConfigError("needs the certificate that it belongs to", where="--tls-key", fix="give --tls-cert too")
         if self.token == "":
             raise ConfigError("is empty, which would guard nothing", where="--token")
+        if self.token is not None and not all("!" <= c <= "~" for c in self.token):
+            raise ConfigError("may hold printable ASCII without spaces only, as headers do", where="--token")
         if self.port and self.grpc_port == self.port:
             raise ConfigError(f"is the port of HTTP, {self.port}", where="--grpc-port", fix="choose another")
         if self.watch.sample != 1.0 and not (self.monitor or self.feedback_log):

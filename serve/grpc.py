@@ -18,7 +18,7 @@ from calibrant._version import __version__
 from calibrant.errors import CalibrantError, ConfigError, MissingExtra
 from calibrant.serve import grpc_messages as messages
 from calibrant.serve import wire
-from calibrant.serve.app import EXTENSIONS, Application
+from calibrant.serve.app import EXTENSIONS, Application, bears
 from calibrant.serve.batcher import Job
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.message import Request, Response
@@ -127,10 +127,8 @@ class Service:
     def _authorise(self, context: Any) -> None:
         if self.token is None:
             return
-        import hmac
-
         given = dict(context.invocation_metadata() or ()).get("authorization", "")
-        if not hmac.compare_digest(str(given), f"Bearer {self.token}"):
+        if not bears(str(given).encode(), self.token):
             raise Refusal(401, "a token is needed: send the metadata authorization: Bearer TOKEN")
 
     # ---- health and metadata

@@ -46,6 +46,7 @@ def test_a_share_must_be_complete_and_possible(text: str) -> None:
     ("options", "says"),
     [
         ({"tls_key": Path("k.pem")}, "--tls-key: needs the certificate"), ({"token": ""}, "--token: is empty"),
+        ({"token": "s\u00e9cret"}, "--token: .*ASCII"), ({"token": "two words"}, "--token: .*spaces"),
         ({"port": 9000, "grpc_port": 9000}, "--grpc-port: is the port of HTTP"),
         ({"watch": MonitorConfig(sample=0.5)}, "--sample: samples nothing"),
         ({"baseline": Path("p.parquet")}, "--baseline: is a baseline of nothing"),

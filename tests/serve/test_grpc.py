@@ -202,6 +202,19 @@ def test_typed_contents_hold_every_unsigned_value() -> None:
     assert request.feeds["x"].tolist() == [[2**64 - 1, 1]]
 
 
+def test_the_token_guards_all_but_health(model_file: Path) -> None:
+    with (
+        running(model_file, arguments=["--threads", "1", "--grpc-port", "0", "--token", "s3cret"]) as server,
+        triton.InferenceServerClient(f"{server.host}:{server.grpc_port}") as client,
+    ):
+        assert client.is_server_live()
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "s3cret"}):
+            with pytest.raises(triton.InferenceServerException) as caught:
+                client.get_server_metadata(headers=headers)
+            assert caught.value.status() == "StatusCode.UNAUTHENTICATED"
+        assert client.get_server_metadata(headers={"authorization": "bearer s3cret"}).name == "calibrant"
+
+
 def test_an_address_of_ipv6_serves_both(model_file: Path) -> None:
     try:
         with socket.create_server(("::1", 0), family=socket.AF_INET6):

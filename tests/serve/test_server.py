@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import signal
@@ -146,6 +147,8 @@ def test_labels_by_request_id_and_what_the_monitor_says(tmp_path: Path, model_fi
         assert client.post(feedback, json={"labels": right}).json() == {
             "accepted": 20, "repeated": 0, "changed": 0, "unknown": []}  # fmt: skip
         assert client.post(feedback, json={"labels": right[:5]}).json()["repeated"] == 5
+        packed = gzip.compress(json.dumps({"labels": right[:5]}).encode())
+        assert client.post(feedback, content=packed, headers={"Content-Encoding": "gzip"}).json()["repeated"] == 5
         row = client.post(feedback, json={"id": given, "row": 3, "label": "auk"}).json()
         assert row["accepted"] == 1
         strange = client.post(feedback, json={"id": "never", "label": "auk"})
@@ -306,7 +309,11 @@ def test_a_token_guards_everything_but_health(model_file: Path) -> None:
             reply = httpx.get(server.url + "/v2", headers=headers, timeout=60)
             assert reply.status_code == 401
             assert reply.headers["www-authenticate"].startswith("Bearer")
-        assert httpx.get(server.url + "/v2", headers={"Authorization": "Bearer s3cret"}, timeout=60).status_code == 200
+        for scheme in ("Bearer", "bearer", "BEARER "):  # names of schemes have no case (RFC 9110, 11.1)
+            headers = {"Authorization": f"{scheme} s3cret"}
+            assert httpx.get(server.url + "/v2", headers=headers, timeout=60).status_code == 200
+        odd = {"Authorization": "Bearer s3cr\u00e9t".encode("latin-1")}
+        assert httpx.get(server.url + "/v2", headers=odd, timeout=60).status_code == 401
 
 
 def test_pages_for_people_and_tools(url: str) -> None:
