@@ -113,7 +113,9 @@ def write_deployed(
     keys = dict(extra or {})
     head = card.head
     if head is not None and head.kind == "gemm":
-        keep_raw = not tail.folded().diagonal
+        keep_raw = False
+        if tail.weight is not None and tail.bias is not None:
+            keep_raw = not tail.folded().recoverable(tail.weight, tail.bias)
         head = replace(head, raw_key=RAW_HEAD if keep_raw else None)
         if keep_raw and tail.weight is not None and tail.bias is not None:
             raw = np.concatenate([tail.bias.ravel(), tail.weight.ravel()]).astype("<f4")

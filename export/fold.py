@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from calibrant.errors import ModelError, did_you_mean
 
 Array = NDArray[np.float64]
+LOST = 5e-6  # of a weight or a bias, by which it may differ after folding and undoing
 GAUGES = ("none", "mean", "max", "logsoftmax")
 
 
@@ -69,6 +70,18 @@ class Affine:
     def undo(self, weight: Array, bias: Array) -> tuple[Array, Array]:
         """The classifier before a diagonal map was folded into it."""
         return weight / self.a[:, None], (bias - self.c) / self.a
+
+    def recoverable(self, weight: Array, bias: Array) -> bool:
+        """Does the classifier come back out of what is stored in float32?
+
+        Not out of a matrix, nor where a vector's scale is 0 or so small that the digits of the bias drown in c.
+        """
+        if not self.diagonal or np.any(self.a == 0):
+            return False
+        stored_w, stored_b = (v.astype(np.float32).astype(np.float64) for v in self.onto(weight, bias))
+        w, b = self.undo(stored_w, stored_b)
+        near = np.abs(w - weight) <= LOST * np.abs(weight).max(1, keepdims=True)
+        return bool(near.all() and np.all(np.abs(b - bias) <= LOST * np.maximum(np.abs(bias), 1.0)))
 
 
 @dataclass(frozen=True)

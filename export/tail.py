@@ -24,6 +24,7 @@ OUTPUTS = ("probabilities", "logits", "features", "ood_score")
 OOD_KINDS = ("energy", "max-softmax", "feature-norm")
 KNOB_MODES = ("baked", "runtime", "required")
 FLOAT = 1
+LEAST = 1e-3  # a scale of the logits that float32 still undoes well enough for an energy
 
 
 @dataclass(frozen=True)
@@ -104,10 +105,11 @@ class Tail:
     def folded(self) -> Affine:
         """What goes into the classifier's own weights: the first step, where it is affine.
 
-        A matrix stays out where the energy score needs the raw logits, since it cannot be undone in the graph.
+        A matrix, or a scale near 0, stays out where the energy score needs the raw logits, since it cannot be undone
+        in the graph.
         """
         first = self.steps[0] if self.steps and self.weight is not None else None
-        if isinstance(first, Affine) and (first.diagonal or not self._energy):
+        if isinstance(first, Affine) and (not self._energy or (first.diagonal and np.abs(first.a).min() > LEAST)):
             return first
         return Affine(np.ones(self.classes), np.zeros(self.classes))
 

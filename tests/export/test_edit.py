@@ -96,6 +96,13 @@ def test_a_hundred_edits_drift_less_than_rounding_of_one_model(deployed: Path, m
     assert len(edit.set_threshold(model, 0.5).history) == 63
 
 
+@pytest.mark.parametrize("scale", [0.0, 1e-5])
+def test_a_class_that_a_vector_turns_off_comes_back(deployed: Path, model: Path, scale: float) -> None:
+    edit.recalibrate(model, Calibrator("vector", C, {"weights": [scale, 1, 1, 1, 1], "bias": [-8.1, 0, 0, 0, 0]}))
+    edit.recalibrate(model, None)
+    np.testing.assert_allclose(logits(model), logits(deployed), atol=2e-5)
+
+
 def test_every_edit_is_written_down_and_leaves_the_weights(deployed: Path, model: Path) -> None:
     before = OnnxFile.open(deployed).card()
     edit.recalibrate(model, CALIBRATORS["temperature"])

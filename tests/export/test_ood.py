@@ -9,6 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from calibrant.calibration import Calibrator
 from calibrant.export import edit
 from calibrant.export.parity import session
 from calibrant.model_card import ModelCard
@@ -44,6 +45,13 @@ def test_energy_is_of_the_networks_own_logits(deployed: Path, variant: Export, m
     np.testing.assert_allclose(outputs(path)["ood_score"], expected, atol=1e-4)
     edit.recalibrate(path, CALIBRATORS["matrix"])
     edit.adjust(path, 0.3)
+    np.testing.assert_allclose(outputs(path)["ood_score"], expected, atol=1e-4)
+
+
+def test_energy_survives_a_vector_that_turns_a_class_off(deployed: Path, variant: Export) -> None:
+    expected = energy(outputs(deployed)["logits"])
+    off = Calibrator("vector", 5, {"weights": [0.0, 1, 1, 1, 1], "bias": [-8.1, 0, 0, 0, 0]})
+    path, _ = variant(ood={"kind": "energy"}, calibrator=off)
     np.testing.assert_allclose(outputs(path)["ood_score"], expected, atol=1e-4)
 
 
