@@ -156,6 +156,7 @@ class Application:
             "v2/health/live": (self._live, GET), "v2/health/ready": (self._ready, GET),
             "v2/models/stats": (self._statistics, GET), "v2/repository/index": (self._index, POST),
             "metrics": (self._metrics, GET), "openapi.json": (self._openapi, GET),
+            "docs": (self._docs, GET),
         }  # fmt: skip
         if self.peers is not None and parts == FLUSH.strip("/").split("/"):
             return self._flush, {}, POST
@@ -253,9 +254,17 @@ class Application:
         respond(Response(200, [html.encode()], b"text/html; charset=utf-8"))
 
     def _openapi(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
+        respond(Response.json(self._document()))
+
+    def _docs(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
+        respond(Response(200, [openapi.page(self._document()).encode()], b"text/html; charset=utf-8"))
+
+    def _document(self) -> dict[str, Any]:
         monitored = any(m.monitor is not None for m in self.repository.all())
-        models = sorted(self.repository.models)
-        respond(Response.json(openapi.document(models, admin=self.options.admin, monitored=monitored)))
+        return openapi.document(
+            sorted(self.repository.models), admin=self.options.admin, monitored=monitored,
+            guarded=self.options.token is not None,
+        )  # fmt: skip
 
     def _metrics(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
         out, kind = Exposition(), b"text/plain; version=0.0.4; charset=utf-8"

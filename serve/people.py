@@ -130,7 +130,7 @@ table{border-collapse:collapse;width:100%}td{padding:.2rem .4rem}td.bar{width:50
 .bar div{background:#2a78b5;height:1rem}img{max-width:16rem;max-height:16rem;display:block;margin:1rem 0}</style>
 <h1>Calibrant</h1>
 <p>Choose a picture; the answer is the calibrated probability of each class.
-<a href="openapi.json">OpenAPI</a>, <a href="metrics">metrics</a>, <a href="v2">server</a></p>
+<a href="docs">addresses</a>, <a href="metrics">metrics</a>, <a href="v2">server</a></p>
 <p><select id="model">OPTIONS</select> <input type="file" id="file" accept="image/*"></p>
 <img id="shown" alt="" hidden><p id="verdict" role="status"></p><table id="top"></table>
 <script>

@@ -320,7 +320,14 @@ def test_pages_for_people_and_tools(url: str) -> None:
     page = httpx.get(url + "/", timeout=60)
     assert page.headers["content-type"].startswith("text/html")
     assert "<option>birds</option>" in page.text
-    assert "/v2/models/{name}/infer" in httpx.get(url + "/openapi.json", timeout=60).json()["paths"]
+    document = httpx.get(url + "/openapi.json", timeout=60).json()
+    assert "/v2/models/{name}/versions/{version}/infer" in document["paths"]
+    docs = httpx.get(url + "/docs", timeout=60)
+    assert docs.headers["content-type"].startswith("text/html")
+    for path, verbs in document["paths"].items():
+        assert f"<code>{path}</code>" in docs.text
+        reply = httpx.request(list(verbs)[0].upper(), url + path.format(name="birds", version="1"), timeout=60)
+        assert reply.status_code in (200, 400)  # each is there, and takes that verb; bodies are missing
     assert "calibrant_http_requests_total" in httpx.get(url + "/metrics", timeout=60).text
 
 
