@@ -149,7 +149,11 @@ def open_image(source: str | Path | bytes, *, max_pixels: int = MAX_PIXELS) -> I
             width, height = image.size
             if width * height > max_pixels:
                 raise DataError(f"{width} x {height} pixels are more than {max_pixels:,}", where=name)
-            upright = ImageOps.exif_transpose(image)
+            image.load()  # what cannot be decoded fails here
+            try:
+                upright = ImageOps.exif_transpose(image)
+            except Exception:  # damaged EXIF says nothing about which side is up
+                upright = image
             return upright.convert("RGB")
     except (DataError, KeyboardInterrupt):
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ class Folder:
             )
         wanted = [(folder, -1)] if not inner else [(folder / n, k) for k, n in enumerate(class_names) if n in inner]
         self.pictures: list[Picture] = [
-            Picture(p.relative_to(folder).as_posix(), p, k) for place, k in wanted for p in _files(place)
+            Picture(_id(p.relative_to(folder)), p, k) for place, k in wanted for p in _files(place)
         ]
         if not self.pictures:
             kinds = ", ".join(s[1:] for s in IMAGE_SUFFIXES)
@@ -34,6 +35,11 @@ class Folder:
     def contents(self, start: int, stop: int) -> Iterator[tuple[Picture, Content]]:
         for picture in self.pictures[start:stop]:
             yield picture, partial(Path, picture.path)
+
+
+def _id(path: Path) -> str:
+    """The path as text; bytes of a name that are none stand as \\xff."""
+    return os.fsencode(path.as_posix()).decode(errors="backslashreplace")
 
 
 def split_folder(folder: Path, split: str) -> Path:
@@ -46,5 +52,7 @@ def _files(folder: Path) -> list[Path]:
     return sorted(
         p
         for p in folder.rglob("*")
-        if p.suffix.lower() in IMAGE_SUFFIXES and not p.name.startswith(".") and p.is_file()
+        if p.suffix.lower() in IMAGE_SUFFIXES
+        and not p.name.startswith(".")
+        and (p.is_file() or not p.exists())  # a link to nowhere is a bad image, and named
     )

@@ -297,8 +297,12 @@ def _key(sha256: str, images: PictureSource, *rest: object) -> str:
     path = None
     for picture in images.pictures:
         if picture.path != path:  # once for each shard
-            path, info = picture.path, picture.path.stat()
-            digest.update(f"{info.st_size}\0{info.st_mtime_ns}\0".encode())
+            path = picture.path
+            try:
+                info = path.stat()
+                digest.update(f"{info.st_size}\0{info.st_mtime_ns}\0".encode())
+            except OSError:  # a link to nowhere; reading it will say so
+                digest.update(b"missing")
         digest.update(f"{picture.id}\0{picture.label}\n".encode())
     return digest.hexdigest()
 
@@ -323,9 +327,13 @@ def _join(folder: Path, out: Path, source: Source, *, features: bool) -> None:
     shutil.rmtree(folder)
 
 
+def _line(text: str) -> str:
+    return text.replace("\n", "\\n").replace("\t", "\\t").encode(errors="backslashreplace").decode()
+
+
 def _list_bad(out: Path, bad: Sequence[Bad], total: int) -> None:
     listing = out.with_name(out.name + ".bad-images.txt")
     listing.unlink(missing_ok=True)
     if bad:
         log.warning("%d of %d images could not be read; they are listed in %s", len(bad), total, listing)
-        atomic.write_text(listing, "".join(f"{b.id}\t{b.why}\n" for b in bad))
+        atomic.write_text(listing, "".join(f"{_line(b.id)}\t{_line(b.why)}\n" for b in bad))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import ModuleType
 
@@ -114,6 +115,23 @@ def test_a_predictions_file_beside_the_images_is_no_shard(tmp_path: Path, model_
         first = predict_model(model_file, folder, folder / "predictions.parquet")
         again = predict_model(model_file, folder, tmp_path / "again.parquet")
         assert read_predictions(again).ids == read_predictions(first).ids
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names of files are text there")
+def test_names_of_files_need_not_be_text(tmp_path: Path, model_file: Path, tiny: ModuleType) -> None:
+    folder = _folder(tmp_path / "a", tiny.CLASSES[:1], 1) / tiny.CLASSES[0]
+    picture = (folder / "0.png").read_bytes()
+    for name in (b"b\xff.png", "\u65e5 'x'.PNG".encode(), b"c\nd.png"):
+        Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_bytes(picture)
+    Path(os.fsdecode(os.fsencode(folder) + b"/bad\xfe\n.png")).write_bytes(b"junk")
+    got = read_predictions(predict_model(model_file, folder, tmp_path / "p.parquet", on_bad_image="skip"))
+    assert set(got.ids) == {"0.png", "b\\xff.png", "\u65e5 'x'.PNG", "c\nd.png"}
+    (line,) = (tmp_path / "p.parquet.bad-images.txt").read_text().splitlines()
+    assert line.split("\t")[0] == "bad\\xfe\\n.png"
+    Path(os.fsdecode(os.fsencode(folder) + b"/bad\xfe\n.png")).unlink()
+    (folder / "gone.png").symlink_to(folder / "nowhere.png")
+    with pytest.raises(DataError, match="gone.png"):
+        predict_model(model_file, folder, tmp_path / "q.parquet")
 
 
 def test_an_unknown_class_folder_is_refused(tmp_path: Path, model_file: Path, tiny: ModuleType) -> None:

@@ -90,6 +90,18 @@ def test_exif_rotation_is_applied() -> None:
     assert open_image(stream.getvalue()).size == (20, 40)
 
 
+@pytest.mark.parametrize(
+    "damage", [b"Exif\0\0junk", b"Exif\0\0MM\0*\0\0\0\x08\0\x05\x01", b"x", b"Exif\0\0II*\0\xff\xff\xff\xff"]
+)
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL")  # which says that something is wrong with it
+def test_a_picture_with_damaged_exif_is_taken_as_it_lies(kind: str, damage: bytes) -> None:
+    """Cameras and editors write such, and every viewer shows it."""
+    image, stream = picture(40, 20), io.BytesIO()
+    image.save(stream, kind, exif=damage)
+    assert open_image(stream.getvalue()).size == (40, 20)
+
+
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK", "1"])
 def test_every_mode_becomes_rgb(mode: str) -> None:
     stream = io.BytesIO()
