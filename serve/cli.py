@@ -30,7 +30,11 @@ import click
 @click.option("--baseline", type=click.Path(path_type=Path), metavar="PREDICTIONS.parquet",
               help="Labelled held-out rows: what is normal. [default: the first 1,000 labels]")  # fmt: skip
 @click.option(
-    "--sample", default=1.0, show_default=True, type=click.FloatRange(0.0, 1.0), help="Share to watch and log."
+    "--sample",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0.0, 1.0, min_open=True),
+    help="Share to watch and log.",
 )
 @click.option("--keep-days", type=click.FloatRange(0.01), help="Drop parts of the feedback log older than that.")
 @click.option("--canary", "canaries", multiple=True, metavar="NAME@VERSION=SHARE", help="Send a share of the requests.")

@@ -46,6 +46,7 @@ class Front:
         self.draining = False
         self.accepted = 0
         self.refused = 0
+        self.refusals: dict[int, int] = {}  # by status, of what never became a request
         self.heads: dict[bytes, Head] = {}
         self.buffered = 0  # bytes of bodies that are being received or worked on
         self._date = (0, b"")
@@ -402,6 +403,7 @@ class Connection(asyncio.BufferedProtocol):
     def _refuse(self, refusal: Refusal) -> None:
         """An answer to what is not a whole request; the rest of it cannot be told from the next one."""
         self._keep_alive = False
+        self.front.refusals[refusal.status] = self.front.refusals.get(refusal.status, 0) + 1
         response = Response.error(refusal)
         self._write(response)
         log.info("%s: refused with %d: %s", self.peer, refusal.status, refusal.message)

@@ -25,7 +25,9 @@ def expose(
     out.add("process_start_time_seconds", "gauge", "When the server started.", started)
     if (resident := resident_bytes()) is not None:
         out.add("process_resident_memory_bytes", "gauge", "Resident memory.", resident)
-    for status, count in sorted(statuses.items()):
+    refusals = {} if front is None else front.refusals
+    answers = {status: statuses.get(status, 0) + refusals.get(status, 0) for status in {*statuses, *refusals}}
+    for status, count in sorted(answers.items()):
         out.add("calibrant_http_requests_total", "counter", "Answers by status.", count, {"status": str(status)})
     if front is not None:
         out.add("calibrant_http_connections", "gauge", "Open connections.", len(front.connections))

@@ -256,6 +256,17 @@ def test_a_caller_that_reads_late_gets_every_byte(url: str) -> None:
         sender.join()
 
 
+def test_what_is_refused_before_it_is_a_request_is_counted_too(url: str) -> None:
+    def count() -> int:
+        lines = httpx.get(url + "/metrics", timeout=60).text.splitlines()
+        found = [line for line in lines if line.startswith('calibrant_http_requests_total{status="431"}')]
+        return int(found[0].split()[-1]) if found else 0
+
+    before = count()
+    assert b" 431 " in _exchange(url, b"GET /v2 HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 40000 + b"\r\n\r\n")
+    assert count() == before + 1
+
+
 def test_requests_sent_ahead_are_answered_in_order(url: str) -> None:
     one = b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n"
     last = b"GET /v2/models/birds/ready HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
