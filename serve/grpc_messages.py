@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.serve import protocol, wire
+from calibrant.serve import answers, protocol, tensor_values, wire
 from calibrant.serve.models import Model
 from calibrant.serve.protocol import Target, Wanted
 from calibrant.serve.refusal import bad
@@ -90,8 +90,8 @@ def _read_input(
     if raw is not None:
         if contents is not None and len(contents):
             raise bad(f'input "{name}" has both contents and raw_input_contents; send one of them')
-        return name, protocol.from_bytes(raw, spec, dims)
-    return name, protocol.from_values(_typed(contents, spec), spec, dims)
+        return name, tensor_values.from_bytes(raw, spec, dims)
+    return name, tensor_values.from_values(_typed(contents, spec), spec, dims)
 
 
 def _typed(contents: memoryview | None, spec: TensorSpec) -> NDArray[Any]:
@@ -130,7 +130,7 @@ def write_answer(model: Model, request: protocol.InferRequest, tensors: dict[str
     for wanted in request.outputs:
         array = tensors[wanted.name]
         if wanted.classes:
-            array = protocol.classification(array, wanted.classes, model.class_names)
+            array = answers.classification(array, wanted.classes, model.class_names)
         shape = wire.packed(3, array.shape)
         out.append(wire.message(5, wire.field(1, wanted.name) + wire.field(2, datatype_of(array)) + shape))
         tail.append(wire.message(6, bytes(to_bytes(array))))

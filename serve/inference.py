@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qsl
 
-from calibrant.serve import people, protocol
+from calibrant.serve import answers, people, protocol
 from calibrant.serve.batcher import Job
 from calibrant.serve.limits import Limits, compress, decompress
 from calibrant.serve.message import Request, Response
@@ -139,7 +139,7 @@ class Inference:
     def _answer(self, model: Model, infer: protocol.InferRequest, job: Job, request: Request) -> Response:
         start = time.perf_counter_ns()
         tensors = model.finish(infer, job.result or {})
-        encoded = protocol.encode(model.name, model.version, infer, tensors, model.class_names)
+        encoded = answers.encode(model.name, model.version, infer, tensors, model.class_names)
         response = Response(200, encoded.parts)
         if encoded.header_length is not None:
             response.content_type = b"application/octet-stream"

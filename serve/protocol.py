@@ -1,4 +1,4 @@
-"""Open Inference Protocol v2 requests and answers as bytes, JSON and with the binary tensor extension.
+"""Open Inference Protocol v2 requests as bytes, JSON and with the binary tensor extension; `answers` are apart.
 
 Everything about a request is checked here, before it may join a batch: names, datatypes, shapes in exact integers,
 sizes, finite values. Refusals are of status 400 and say which tensor and what was expected.
@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import orjson
 from numpy.typing import NDArray
 
 from calibrant.errors import did_you_mean
 from calibrant.serve.knobs import NAMES, Knobs
-from calibrant.serve.refusal import bad
-from calibrant.serve.tensors import NUMPY, TensorSpec, bytes_elements, datatype_of, to_bytes
+from calibrant.serve.refusal import bad, cut, kind, shown
+from calibrant.serve.tensor_values import from_bytes, from_json
+from calibrant.serve.tensors import NUMPY, TensorSpec
 
 MAX_DIMS = 16
 MAX_PLAN = 2048  # bytes of JSON that are worth remembering
@@ -107,7 +107,7 @@ def json_object(text: memoryview) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         raise bad(f"the request is not valid JSON ({error})") from None
     if not isinstance(message, dict):
-        raise bad(f"the request must be a JSON object, got {_kind(message)}")
+        raise bad(f"the request must be a JSON object, got {kind(message)}")
     return message
 
 
@@ -128,12 +128,12 @@ def _parse_message(
         refuse_shared_memory(own, f'input "{name}"')
         size = own.get("binary_data_size")
         if size is None:
-            feeds[name] = _from_json(entry.get("data"), spec, shape)
+            feeds[name] = from_json(entry.get("data"), spec, shape)
             continue
         if "data" in entry:
             raise bad(f'input "{name}" has both `data` and `binary_data_size`; send one of them')
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise bad(f'binary_data_size of input "{name}" must be a whole number of bytes, got {_shown(size)}')
+            raise bad(f'binary_data_size of input "{name}" must be a whole number of bytes, got {shown(size)}')
         if size > len(tail) - at:
             raise bad(f'input "{name}" claims {size} binary bytes but {len(tail) - at} are left in the body')
         feeds[name] = from_bytes(tail[at : at + size], spec, shape)
@@ -170,7 +170,7 @@ def assemble(
             raise bad(f'input "{name}" is missing; the model takes {_inputs_line(target)}')
     rows = _rows(feeds, target)
     if request_id is not None and not isinstance(request_id, str):
-        raise bad(f"`id` must be a string, got {_kind(request_id)}")
+        raise bad(f"`id` must be a string, got {kind(request_id)}")
     knobs = None
     for key in parameters:
         if key in NAMES:
@@ -185,7 +185,7 @@ def _input_header(
     entry: Any, target: Target, seen: Mapping[str, NDArray[Any]]
 ) -> tuple[str, TensorSpec, tuple[int, ...]]:
     if not isinstance(entry, dict):
-        raise bad(f"each of `inputs` must be an object, got {_kind(entry)}")
+        raise bad(f"each of `inputs` must be an object, got {kind(entry)}")
     name = entry.get("name")
     if not isinstance(name, str):
         raise bad(f"an input has no `name`; the model takes {_inputs_line(target)}")
@@ -197,23 +197,23 @@ def check_input(
 ) -> tuple[TensorSpec, tuple[int, ...]]:
     spec = target.inputs.get(name)
     if spec is None:
-        raise bad(f'the model has no input "{_cut(name)}"; {did_you_mean(name, target.inputs)}')
+        raise bad(f'the model has no input "{cut(name)}"; {did_you_mean(name, target.inputs)}')
     if name in seen:
         raise bad(f'input "{name}" is given twice')
     if not isinstance(datatype, str):
         raise bad(f'input "{name}" has no `datatype`; the model takes {spec.datatype}')
     if datatype != spec.datatype:
-        raise bad(f'input "{name}" must be {spec.datatype}, got {_cut(datatype)}')
+        raise bad(f'input "{name}" must be {spec.datatype}, got {cut(datatype)}')
     if not isinstance(shape, list | tuple) or len(shape) > MAX_DIMS:
         raise bad(f'input "{name}" needs a `shape`, a list of up to {MAX_DIMS} whole numbers')
     for dim in shape:
         if type(dim) is not int or dim < 0:
-            raise bad(f'shape of input "{name}" must hold whole numbers of at least 0, got {_shown(dim)}')
+            raise bad(f'shape of input "{name}" must hold whole numbers of at least 0, got {shown(dim)}')
     dims: tuple[int, ...] = tuple(shape)
     if len(dims) != len(spec.shape) or any(want not in (-1, got) for want, got in zip(spec.shape, dims, strict=True)):
-        raise bad(f'input "{name}" must have the shape {list(spec.shape)}, got {_shown(list(dims))}')
+        raise bad(f'input "{name}" must have the shape {list(spec.shape)}, got {shown(list(dims))}')
     if 0 in dims:
-        raise bad(f'input "{name}" has no elements (shape {_shown(list(dims))})')
+        raise bad(f'input "{name}" has no elements (shape {shown(list(dims))})')
     # A request of 10^18 rows of a string costs nothing to write: bound it before anything is reserved for it.
     if target.batched and dims and dims[0] > target.max_rows:
         raise bad(f'input "{name}" has {dims[0]} rows, more than the {target.max_rows} that one request may have')
@@ -224,122 +224,6 @@ def refuse_shared_memory(own: Mapping[str, Any], what: str) -> None:
     """Overlooked, a client would take whatever lies in its region for the answer."""
     if "shared_memory_region" in own:
         raise bad(f"{what} lies in shared memory, which this server does not read or write; send it in the message")
-
-
-def from_bytes(data: memoryview, spec: TensorSpec, shape: tuple[int, ...]) -> NDArray[Any]:
-    """A tensor over the bytes themselves, not a copy, once their number and values are right."""
-    count = math.prod(shape)
-    if spec.datatype == "BYTES":
-        try:
-            elements = bytes_elements(data, count)
-        except ValueError as error:
-            raise bad(f'input "{spec.name}": {error}') from None
-        return _text_array(elements, spec, shape)
-    dtype = NUMPY[spec.datatype]
-    if len(data) != count * dtype.itemsize:
-        raise bad(
-            f'input "{spec.name}" of shape {_shown(list(shape))} {spec.datatype} needs {count * dtype.itemsize} bytes, '
-            f"got {len(data)}"
-        )
-    flat = np.frombuffer(data, np.uint8 if spec.datatype == "BOOL" else dtype)
-    if spec.datatype == "BOOL":
-        if flat.size and flat.max() > 1:
-            raise bad(f'input "{spec.name}" is BOOL and may hold the bytes 0 and 1 only')
-        flat = flat.view(np.bool_)
-    if not flat.flags.aligned:  # the tensor starts where the JSON ended; onnxruntime reads whole words
-        flat = flat.copy()
-    return _finite(flat, spec).reshape(shape)
-
-
-def _from_json(data: Any, spec: TensorSpec, shape: tuple[int, ...]) -> NDArray[Any]:
-    """A tensor from `data`, flat or nested to the shape."""
-    if not isinstance(data, list):
-        raise bad(f'input "{spec.name}" has no `data` list and no binary_data_size')
-    if spec.datatype == "BYTES":
-        flat = _flatten(data, len(shape))
-        if not all(isinstance(v, str) for v in flat):
-            raise bad(f'input "{spec.name}" is BYTES: in JSON its elements are strings')
-        array: NDArray[Any] = np.array(flat, object)
-    else:
-        try:
-            array = np.array(data)
-            if array.dtype.kind == "f" and NUMPY[spec.datatype].kind in "iu":
-                array = _exact(data, array, spec)
-        except (ValueError, OverflowError, RecursionError):
-            raise bad(f'`data` of input "{spec.name}" is ragged: its rows differ in length') from None
-    return from_values(array, spec, shape)
-
-
-def _exact(data: list[Any], rounded: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
-    """The whole numbers that numpy made floating-point, since some are above 2^63 and others are not."""
-    values = np.array(data, object)
-    if not all(type(v) is int for v in values.flat):
-        return rounded
-    _in_range(values.min(), values.max(), spec)
-    return values.astype(NUMPY[spec.datatype])
-
-
-def _in_range(low: int, high: int, spec: TensorSpec) -> None:
-    limits = np.iinfo(NUMPY[spec.datatype])
-    if low < limits.min or high > limits.max:
-        raise bad(
-            f'input "{spec.name}" ({spec.datatype}) must lie in {limits.min}..{limits.max}, '
-            f"got {low if low < limits.min else high}"
-        )
-
-
-def from_values(array: NDArray[Any], spec: TensorSpec, shape: tuple[int, ...]) -> NDArray[Any]:
-    """A tensor from values of whatever type, where each of them survives the change to the model's."""
-    count = math.prod(shape)
-    if array.shape != shape and not (array.ndim == 1 and array.size == count):
-        raise bad(
-            f'`data` of input "{spec.name}" has the shape {_shown(list(array.shape))}; give {_shown(list(shape))}, '
-            f"or a flat list of {count}"
-        )
-    return _cast(array, spec).reshape(shape)
-
-
-def _cast(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
-    """The array in the model's type where every value survives it."""
-    dtype = NUMPY[spec.datatype]
-    if spec.datatype == "BYTES":
-        return array
-    allowed = {"b": "b", "f": "iuf"}.get(dtype.kind, "iu")
-    if array.dtype.kind not in allowed:
-        what = {"b": "true or false", "f": "numbers"}.get(dtype.kind, "whole numbers")
-        raise bad(f'`data` of input "{spec.name}" ({spec.datatype}) must hold {what} only')
-    if dtype.kind in "iu":
-        _in_range(int(array.min()), int(array.max()), spec)
-        return array.astype(dtype)
-    with np.errstate(over="ignore"):
-        return _finite(array.astype(dtype), spec)
-
-
-def _finite(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
-    if array.dtype.kind == "f":
-        array = array.reshape(-1)
-        finite = np.isfinite(array)  # faster than a sum, which numpy adds up pair by pair
-        if not np.logical_and.reduce(finite):
-            index = int(finite.argmin())
-            raise bad(f'input "{spec.name}" must be finite; element {index} is {array[index]} in {spec.datatype}')
-    return array
-
-
-def _text_array(elements: Sequence[bytes], spec: TensorSpec, shape: tuple[int, ...]) -> NDArray[Any]:
-    array = np.empty(len(elements), object)
-    try:
-        array[:] = [element.decode() for element in elements]
-    except UnicodeDecodeError:
-        raise bad(f'input "{spec.name}" must hold UTF-8 text') from None
-    return array.reshape(shape)
-
-
-def _flatten(data: list[Any], depth: int) -> list[Any]:
-    for _ in range(depth - 1):
-        if not data or not isinstance(data[0], list):
-            break
-        data = [v for row in data for v in (row if isinstance(row, list) else [row])]
-    return data
 
 
 def _rows(feeds: Mapping[str, NDArray[Any]], target: Target) -> int:
@@ -362,13 +246,13 @@ def _outputs(entries: Any, parameters: Mapping[str, Any], target: Target) -> lis
     if entries is None or entries == []:
         return [Wanted(name, default) for name in target.outputs]
     if not isinstance(entries, list):
-        raise bad(f"`outputs` must be a list of objects with a `name`, got {_kind(entries)}")
+        raise bad(f"`outputs` must be a list of objects with a `name`, got {kind(entries)}")
     wanted: list[Wanted] = []
     for entry in entries:
         name = entry.get("name") if isinstance(entry, dict) else None
         if not isinstance(name, str):
             raise bad("each of `outputs` must be an object with a `name`")
-        own = _object(entry.get("parameters"), f'parameters of output "{_cut(name)}"')
+        own = _object(entry.get("parameters"), f'parameters of output "{cut(name)}"')
         wanted.append(check_output(name, own, _flag(own.get("binary_data"), "binary_data", default), target, wanted))
     return wanted
 
@@ -377,13 +261,13 @@ def check_output(name: str, own: Mapping[str, Any], binary: bool, target: Target
     spec = target.outputs.get(name) or target.derived.get(name)
     if spec is None:
         known = [*target.outputs, *target.derived]
-        raise bad(f'the model has no output "{_cut(name)}"; {did_you_mean(name, known)}')
+        raise bad(f'the model has no output "{cut(name)}"; {did_you_mean(name, known)}')
     if any(w.name == name for w in seen):
         raise bad(f'output "{name}" is asked for twice')
     refuse_shared_memory(own, f'output "{name}"')
     classes = own.get("classification", 0)
     if isinstance(classes, bool) or not isinstance(classes, int) or classes < 0:
-        raise bad(f'classification of output "{name}" must be a whole number of classes, got {_shown(classes)}')
+        raise bad(f'classification of output "{name}" must be a whole number of classes, got {shown(classes)}')
     if classes and (len(spec.shape) != 2 or spec.datatype not in ("FP32", "FP64", "FP16")):
         raise bad(f'output "{name}" is {spec.datatype} {list(spec.shape)}: classification needs [rows, classes]')
     return Wanted(name, binary, classes)
@@ -405,91 +289,11 @@ def _parse_raw(body: memoryview, target: Target) -> InferRequest:
     return assemble({spec.name: from_bytes(body, spec, dims)}, outputs, {}, None, target)
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """An answer: the parts of its body, and the length of the JSON where binary tensors follow it."""
-
-    parts: list[bytes | memoryview]
-    header_length: int | None
-
-
-def encode(
-    model: str,
-    version: str | None,
-    request: InferRequest,
-    tensors: Mapping[str, NDArray[Any]],
-    class_names: Sequence[str] | None,
-    parameters: Mapping[str, Any] | None = None,
-) -> Encoded:
-    """The answer, tensors in the order of `request.outputs`. NaN and infinity cannot be written in JSON: refused."""
-    plan = request.plan
-    if plan is not None and request.id is None and not parameters and all(w.binary for w in request.outputs):
-        shapes = tuple(tensors[w.name].shape for w in request.outputs)
-        header = plan.answers.get(shapes)
-        if header is not None:
-            return Encoded([header, *(to_bytes(tensors[w.name]) for w in request.outputs)], len(header))
-    entries: list[dict[str, Any]] = []
-    tail: list[bytes | memoryview] = []
-    for wanted in request.outputs:
-        array = tensors[wanted.name]
-        if wanted.classes:
-            array = classification(array, wanted.classes, class_names)
-        entry: dict[str, Any] = {"name": wanted.name, "datatype": datatype_of(array), "shape": list(array.shape)}
-        if wanted.binary:
-            data = to_bytes(array)
-            entry["parameters"] = {"binary_data_size": len(data)}
-            tail.append(data)
-        else:
-            entry["data"] = _json_data(array, wanted.name)
-        entries.append(entry)
-    message: dict[str, Any] = {"model_name": model}
-    if version is not None:
-        message["model_version"] = version
-    if request.id is not None:
-        message["id"] = request.id
-    if parameters:
-        message["parameters"] = parameters
-    message["outputs"] = entries
-    header = orjson.dumps(message, option=orjson.OPT_SERIALIZE_NUMPY)
-    plain = len(tail) == len(request.outputs) and not any(w.classes for w in request.outputs)
-    if plan is not None and request.id is None and not parameters and plain and len(plan.answers) < 16:
-        plan.answers[tuple(tensors[w.name].shape for w in request.outputs)] = header
-    return Encoded([header, *tail], len(header) if tail else None)
-
-
-def _json_data(array: NDArray[Any], name: str) -> Any:
-    if array.dtype.kind in "OSU":
-        return [v.decode(errors="replace") if isinstance(v, bytes) else str(v) for v in array.reshape(-1)]
-    if array.dtype.kind == "f":
-        if not np.isfinite(array).all():
-            raise bad(
-                f'output "{name}" holds NaN or infinity for this input, which JSON cannot carry; ask for binary_data'
-            )
-        if array.dtype.itemsize == 2:
-            array = array.astype(np.float32)
-    return np.ascontiguousarray(array).reshape(-1)
-
-
-def classification(array: NDArray[Any], k: int, class_names: Sequence[str] | None) -> NDArray[Any]:
-    """BYTES [rows, min(k, C)] of "value:index:label", the largest value first."""
-    if np.isnan(array).any():
-        raise bad("the model's answer to this input is not a number, so its classes have no order")
-    k = min(k, array.shape[1])
-    order = np.argsort(-array, axis=1, kind="stable")[:, :k]
-    named = class_names is not None and len(class_names) == array.shape[1]
-    texts = np.empty(order.shape, object)
-    for row, indices in enumerate(order):
-        for column, index in enumerate(indices):
-            text = f"{array[row, index]:f}:{index}"
-            texts[row, column] = f"{text}:{class_names[index]}" if named and class_names is not None else text
-    return texts
-
-
 def _object(value: Any, what: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise bad(f"{what} must be an object, got {_kind(value)}")
+        raise bad(f"{what} must be an object, got {kind(value)}")
     return value
 
 
@@ -497,7 +301,7 @@ def _flag(value: Any, what: str, default: bool) -> bool:
     if value is None:
         return default
     if not isinstance(value, bool):
-        raise bad(f"{what} must be true or false, got {_shown(value)}")
+        raise bad(f"{what} must be true or false, got {shown(value)}")
     return value
 
 
@@ -507,22 +311,9 @@ def _timeout(parameters: Mapping[str, Any]) -> float | None:
     if value is None or value == 0:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e15:
-        raise bad(f"timeout must be a number of microseconds, got {_shown(value)}")
+        raise bad(f"timeout must be a number of microseconds, got {shown(value)}")
     return float(value) / 1e6
 
 
 def _inputs_line(target: Target) -> str:
     return ", ".join(f"{s.name} {s.datatype} {list(s.shape)}" for s in target.inputs.values() if not s.optional)
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
-
-
-def _shown(value: Any) -> str:
-    return _cut(repr(value))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 80 else text[:77] + "..."

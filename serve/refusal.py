@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from calibrant.errors import CalibrantError
 
 # HTTP status -> gRPC status code number (grpc.StatusCode values), so that both fronts refuse alike.
@@ -30,3 +32,17 @@ class Refusal(Exception):
 
 def bad(message: str) -> Refusal:
     return Refusal(400, message)
+
+
+def kind(value: Any) -> str:
+    """What JSON calls it."""
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def shown(value: Any) -> str:
+    return cut(repr(value))
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= 80 else text[:77] + "..."

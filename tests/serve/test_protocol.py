@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant.errors import CalibrantError
-from calibrant.serve import protocol
+from calibrant.serve import answers, protocol
 from calibrant.serve.protocol import Target
 from calibrant.serve.refusal import Refusal
 from calibrant.serve.tensors import NUMPY, TensorSpec, bytes_elements, to_bytes
@@ -195,7 +195,7 @@ def test_strings_come_as_json_or_with_length_prefixes() -> None:
 
 
 def _answer(request: protocol.InferRequest, **arrays: Any) -> tuple[dict[str, Any], bytes]:
-    encoded = protocol.encode("m", "1", request, arrays, ("a", "b", "c", "d"))
+    encoded = answers.encode("m", "1", request, arrays, ("a", "b", "c", "d"))
     body = b"".join(encoded.parts)
     at = encoded.header_length or len(body)
     return json.loads(body[:at]), body[at:]
