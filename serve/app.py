@@ -18,12 +18,12 @@ from calibrant.serve import openapi, people, protocol
 from calibrant.serve.batcher import Job
 from calibrant.serve.http import Front
 from calibrant.serve.inference import Inference, Respond
-from calibrant.serve.labels import read_labels
+from calibrant.serve.labels import label_all, read_labels
 from calibrant.serve.limits import Limits, decompress
 from calibrant.serve.message import Request, Response
 from calibrant.serve.metrics import Exposition
 from calibrant.serve.models import Model, Repository
-from calibrant.serve.monitor import Monitor, label_all
+from calibrant.serve.monitor import Monitor
 from calibrant.serve.peers import FLUSH, Peers, merged_metrics, merged_statistics
 from calibrant.serve.refusal import Refusal
 from calibrant.serve.reload import Lifecycle

@@ -1,13 +1,17 @@
-"""The body of POST /v2/models/M/feedback: true labels by request id."""
+"""True labels by request id: the body of POST /v2/models/M/feedback, and what became of each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from calibrant.errors import did_you_mean
 from calibrant.serve.protocol import json_object
 from calibrant.serve.refusal import Refusal, bad
+
+if TYPE_CHECKING:
+    from calibrant.serve.monitor import Monitor
 
 MAX_LABELS = 10_000
 
@@ -42,3 +46,36 @@ def _class(value: Any, names: Sequence[str], number: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < len(names):
         raise bad(f"label {number} must be the name of a class or its number below {len(names)}, got {value!r}"[:200])
     return value
+
+
+_RANK = ("unknown", "repeated", "changed", "accepted")
+
+
+@dataclass
+class Reply:
+    """What became of labels, by id: accepted, changed, repeated or unknown."""
+
+    states: dict[str, str] = field(default_factory=dict)
+
+    def note(self, id_: str, state: str) -> None:
+        """The best of what was said about an id."""
+        self.states[id_] = max(self.states.get(id_, "unknown"), state, key=_RANK.index)
+
+    @property
+    def unknown(self) -> list[str]:
+        return [id_ for id_, state in self.states.items() if state == "unknown"]
+
+    def count(self, state: str) -> int:
+        return sum(s == state for s in self.states.values())
+
+
+def label_all(monitors: Sequence[Monitor], ids: Sequence[str], labels: Sequence[int]) -> Reply:
+    """Labels for a model that several files have served: versions, canaries, shadows, the file before a reload.
+
+    Each label goes to every file that has the id; it is unknown only if none has.
+    """
+    merged = Reply()
+    for monitor in monitors:
+        for id_, state in monitor.label(ids, labels).states.items():
+            merged.note(id_, state)
+    return merged

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from calibrant import feedback
 from calibrant.model_card import ModelCard
 from calibrant.serve import conformal
 from calibrant.serve.knobs import Redo
+from calibrant.serve.labels import Reply
 from calibrant.serve.log_index import Index, line_at
 from calibrant.serve.refusal import Refusal
 from calibrant.serve.watch import (
@@ -38,12 +39,10 @@ from calibrant.serve.watch import (
 
 log = logging.getLogger(__name__)
 
-FLUSH_SECONDS = 0.5
 CONFIDENCE_BINS = 20
 RECENT_BYTES = 16 << 20  # of rows kept for labels that come soon; older ones are looked up in the log
 MOST_PENDING = 200_000  # requests that wait for the thread
 LEAST_LOG_P = -100.0  # what a class that the model rules out counts as, so that sums stay finite
-KEPT_FILES = 3  # of a model version, whose predictions may still get labels
 
 
 @dataclass(frozen=True)
@@ -65,27 +64,6 @@ class _Row:
     """A served row that may still get its label; without figures if another file of the model served it."""
 
     log_p: NDArray[np.float32] | None
-
-
-_RANK = ("unknown", "repeated", "changed", "accepted")
-
-
-@dataclass
-class Reply:
-    """What became of labels, by id: accepted, changed, repeated or unknown."""
-
-    states: dict[str, str] = field(default_factory=dict)
-
-    def note(self, id_: str, state: str) -> None:
-        """The best of what was said about an id."""
-        self.states[id_] = max(self.states.get(id_, "unknown"), state, key=_RANK.index)
-
-    @property
-    def unknown(self) -> list[str]:
-        return [id_ for id_, state in self.states.items() if state == "unknown"]
-
-    def count(self, state: str) -> int:
-        return sum(s == state for s in self.states.values())
 
 
 class Monitor:
@@ -391,76 +369,6 @@ class Monitor:
             "on": alarm.on, "rows": alarm.rows, "fired_at": alarm.fired_at,
             "log_evidence": evidence if math.isfinite(evidence) else None, "log_threshold": alarm.log_threshold,
         }  # fmt: skip
-
-
-def label_all(monitors: Sequence[Monitor], ids: Sequence[str], labels: Sequence[int]) -> Reply:
-    """Labels for a model that several files have served: versions, canaries, shadows, the file before a reload.
-
-    Each label goes to every file that has the id; it is unknown only if none has.
-    """
-    merged = Reply()
-    for monitor in monitors:
-        for id_, state in monitor.label(ids, labels).states.items():
-            merged.note(id_, state)
-    return merged
-
-
-class MonitorThread:
-    """Flushes all monitors twice a second and syncs the log every second."""
-
-    def __init__(self, writer: feedback.FeedbackWriter | None) -> None:
-        self.writer = writer
-        self.follow: Callable[[], None] | None = None  # takes in what other processes wrote
-        self.monitors: list[Monitor] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="monitor", daemon=True)
-        self._thread.start()
-
-    def add(self, monitor: Monitor) -> None:
-        """Takes over a monitor; of the files that served a version before, the last ones still take labels."""
-        same = [
-            m for m in self.monitors if (m.model.name, m.model.version) == (monitor.model.name, monitor.model.version)
-        ]
-        for old in same[: max(0, len(same) - KEPT_FILES + 1)]:
-            self.monitors.remove(old)
-        self.monitors.append(monitor)
-
-    def all(self) -> list[Monitor]:
-        return list(self.monitors)
-
-    def flush(self) -> None:
-        """Everything that was predicted so far is in the log and, where it is counted, in the figures."""
-        self._round(sync=False)
-
-    def close(self) -> None:
-        self._stop.set()
-        self._thread.join(10)
-        self._round(sync=False)
-        if self.writer is not None:
-            self.writer.close()
-
-    def _work(self) -> None:
-        turn = 0
-        while not self._stop.wait(FLUSH_SECONDS):
-            turn += 1
-            self._round(sync=turn % 2 == 0)
-
-    def _round(self, *, sync: bool) -> None:
-        for monitor in list(self.monitors):
-            try:
-                monitor.flush()
-            except Exception:
-                log.exception("the monitor of %s failed; serving goes on", monitor.model.name)
-        if self.follow is not None:
-            try:
-                self.follow()
-            except Exception:
-                log.exception("the log of the other workers cannot be followed; serving goes on")
-        if sync and self.writer is not None:
-            try:
-                self.writer.sync()
-            except OSError as error:
-                log.error("the feedback log cannot be synced: %s", error)
 
 
 def _why(error: OSError) -> str:

@@ -26,7 +26,8 @@ from calibrant.serve.config import ServeConfig
 from calibrant.serve.http import Front
 from calibrant.serve.last_call import turn_away, welcome
 from calibrant.serve.models import Model, Repository
-from calibrant.serve.monitor import Monitor, MonitorThread
+from calibrant.serve.monitor import Monitor
+from calibrant.serve.monitor_thread import MonitorThread
 from calibrant.serve.peers import Peers
 from calibrant.serve.providers import available_cores
 from calibrant.serve.reload import Lifecycle

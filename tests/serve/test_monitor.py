@@ -12,9 +12,11 @@ import pytest
 
 from calibrant import feedback
 from calibrant.serve import monitor as monitor_module
+from calibrant.serve.labels import label_all
 from calibrant.serve.log_index import Index
 from calibrant.serve.metrics import Exposition
-from calibrant.serve.monitor import Monitor, MonitorConfig, MonitorThread, label_all, row_ids
+from calibrant.serve.monitor import Monitor, MonitorConfig, row_ids
+from calibrant.serve.monitor_thread import MonitorThread
 from calibrant.serve.refusal import Refusal
 from calibrant.serve.scrape import monitored
 
