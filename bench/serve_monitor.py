@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration import fit
-from calibrant.serve.watch import Baseline, CalibrationAlarm, expected_accuracy
+from calibrant.serve.monitor import CONFIDENCE_BINS, MonitorConfig
+from calibrant.serve.watch import Baseline, CalibrationAlarm, DriftAlarm, expected_accuracy
 
 NETS = ("resnet20", "resnet56")
 MODES = ("own", "given")
@@ -147,6 +148,44 @@ def coverage(
     return {"coverage": inside / windows, "mean_abs_error": float(np.mean(errors))}
 
 
+def drift(calm: Array, clean: Array, turned: Array, rng: np.random.Generator, *, streams: int = 300) -> dict[str, Any]:
+    """Of confidence and of predicted classes, without labels. calm: log probabilities of streams that stay as they are;
+    clean ones that turn to others after 4,000 rows; and a mix that turns to four times as many of three classes."""
+
+    def alarms() -> tuple[DriftAlarm, DriftAlarm]:
+        classes = calm.shape[1]
+        return DriftAlarm(CONFIDENCE_BINS, alpha=MonitorConfig.alpha), DriftAlarm(classes, alpha=MonitorConfig.alpha)
+
+    def seen(log_p: Array) -> tuple[Labels, Labels]:
+        bins = (np.exp(log_p.max(axis=1)) * CONFIDENCE_BINS).astype(int)
+        return np.clip(bins, 0, CONFIDENCE_BINS - 1), log_p.argmax(axis=1)
+
+    def delay(alarm: DriftAlarm, values: Labels) -> int:
+        return next((n + 50 for n in range(0, len(values), 50) if alarm.add(values[n : n + 50])), len(values))
+
+    (confidence, predicted), (before, _), (after, _) = seen(calm), seen(clean), seen(turned)
+    false = {"confidence": 0, "prior": 0}
+    delays: dict[str, list[int]] = {"confidence": [], "prior": []}
+    for n in range(streams):
+        one, other = alarms()
+        order = rng.integers(0, len(calm), 20_000)
+        false["confidence"] += one.add(confidence[order])
+        false["prior"] += other.add(predicted[order])
+        if n % 5:
+            continue
+        one, other = alarms()
+        one.add(before[rng.integers(0, len(before), 4000)])
+        delays["confidence"].append(delay(one, after[rng.permutation(len(after))]))
+        other.add(predicted[rng.integers(0, len(calm), 4000)])
+        weights = np.where(predicted < 3, 4.0, 1.0)
+        delays["prior"].append(delay(other, predicted[rng.choice(len(calm), 10_000, p=weights / weights.sum())]))
+    return {
+        "calm_streams": streams, "rows_a_stream": 20_000, "false_alarms": false,
+        "delay_median": {k: float(np.median(v)) for k, v in delays.items()},
+        "delay_p95": {k: float(np.percentile(v, 95)) for k, v in delays.items()},
+    }  # fmt: skip
+
+
 class Cifar:
     """Logits on the JPEG copies of CIFAR-10's test images, and on 846 of the originals."""
 
@@ -163,6 +202,11 @@ class Cifar:
         calm = in_distribution(*self.shifted, rng, settings, halves=halves, modes=modes)
         turned = after_the_shift(self.clean, self.shifted, self.same, rng, settings, streams=streams, modes=modes)
         return {**calm, **turned}
+
+    def drift(self) -> dict[str, Any]:
+        t = temperature(*self.shifted)
+        worse, clean = log_softmax(self.shifted[0] / t), log_softmax(self.clean[0] / t)
+        return drift(worse, clean, worse, np.random.default_rng(0))
 
 
 def tuned(on: Cifar) -> dict[str, Any]:
@@ -268,6 +312,7 @@ def main() -> None:
     if asked.logits:
         nets = {name: Cifar(asked.logits, name) for name in NETS}
         for name in asked.nets:
+            note(f"{name}, drift", nets[name].drift())
             note(name, nets[name].report({}))
         for on in asked.tune:
             other = next(name for name in NETS if name != on)
