@@ -23,7 +23,7 @@ from calibrant.serve.batcher import Job
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.message import Request, Response
 from calibrant.serve.models import Model
-from calibrant.serve.refusal import GRPC_CODES, Refusal
+from calibrant.serve.refusal import Refusal
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,10 @@ class Service:
     async def _watch_health(self, data: bytes, context: Any) -> AsyncIterator[bytes]:
         last = None
         while True:
-            now = await self._health(memoryview(data), context)
+            try:
+                now = await self._health(memoryview(data), context)
+            except Refusal:
+                now = wire.number(1, 3)  # SERVICE_UNKNOWN; the protocol has the stream go on
             if now != last:
                 last = now
                 yield now
@@ -278,9 +281,8 @@ class Service:
 async def _abort(context: Any, refusal: Refusal) -> None:
     import grpc
 
-    code = GRPC_CODES.get(refusal.status, 13 if refusal.status >= 500 else 3)
     known = {c.value[0]: c for c in grpc.StatusCode}
-    await context.abort(known[code], refusal.message)
+    await context.abort(known[refusal.grpc_code], refusal.message)
 
 
 def _strings(data: memoryview) -> dict[int, str]:

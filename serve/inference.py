@@ -96,7 +96,9 @@ class Inference:
         wait = model.batcher.predicted_wait
         if wait > self.limits.max_wait:
             model.statistics.turned_away += 1
-            raise Refusal(503, f"the queue is full: about {wait:.1f} s of work is ahead", retry_after=wait / 2)
+            raise Refusal(
+                503, f"the queue is full: about {wait:.1f} s of work is ahead", retry_after=wait / 2, busy=True
+            )
 
     def submit(
         self,
@@ -200,7 +202,7 @@ class Inference:
             raise bad(f"`id` has {len(request_id)} characters; at most {LONGEST_ID} are kept")
         card = model.session.require_card()
         if self._decoding >= 64 * self._threads:
-            raise Refusal(503, "too many pictures are waiting to be decoded", retry_after=1)
+            raise Refusal(503, "too many pictures are waiting to be decoded", retry_after=1, busy=True)
         if model.monitor is not None and request_id is None:
             request_id = f"{self._prefix}-{next(self._serial)}"
         self._decoding += 1

@@ -16,9 +16,16 @@ GRPC_CODES = {
 class Refusal(Exception):
     """What is wrong, where and how to mend it, in a sentence that goes to the caller."""
 
-    def __init__(self, status: int, message: str, *, retry_after: float | None = None, close: bool = False) -> None:
+    def __init__(
+        self, status: int, message: str, *, retry_after: float | None = None, close: bool = False, busy: bool = False
+    ) -> None:
+        """`busy`: there is too much to do, not nobody to do it; HTTP says 503 to both."""
         super().__init__(message)
-        self.status, self.message, self.retry_after, self.close = status, message, retry_after, close
+        self.status, self.message, self.retry_after, self.close, self.busy = status, message, retry_after, close, busy
+
+    @property
+    def grpc_code(self) -> int:
+        return 8 if self.busy else GRPC_CODES.get(self.status, 13 if self.status >= 500 else 3)
 
     @classmethod
     def of(cls, error: Exception) -> Refusal:

@@ -14,6 +14,9 @@ import pytest
 from calibrant.serve import wire
 from calibrant.serve.background import Running, running
 from calibrant.serve.grpc_messages import read_request
+from calibrant.serve.inference import Inference
+from calibrant.serve.limits import Limits
+from calibrant.serve.models import Model, Repository
 from calibrant.serve.protocol import Target
 from calibrant.serve.refusal import Refusal
 from calibrant.serve.tensors import TensorSpec
@@ -200,6 +203,32 @@ def test_typed_contents_hold_every_unsigned_value() -> None:
     entry = wire.field(1, "x") + wire.field(2, "UINT64") + wire.packed(3, [1, 2]) + wire.message(5, contents)
     request = read_request(memoryview(wire.message(5, entry)), to)
     assert request.feeds["x"].tolist() == [[2**64 - 1, 1]]
+
+
+def test_a_full_queue_is_a_resource_that_is_exhausted(model_file: Path, tiny: ModuleType) -> None:
+    """Not UNAVAILABLE, which says that nobody is there; what loads or drains says that."""
+    model = Model.load(model_file, threads=1)
+    repository = Repository()
+    repository.add(model)
+    inference = Inference(repository, Limits(max_wait=-1.0), decoders=1)
+    with pytest.raises(Refusal, match="queue is full") as caught:
+        inference.admit(model)
+    inference.close()
+    model.batcher.close()
+    assert (caught.value.status, caught.value.grpc_code) == (503, grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
+    assert Refusal(503, "not loaded").grpc_code == grpc.StatusCode.UNAVAILABLE.value[0]
+    assert Refusal(504, "too late").grpc_code == grpc.StatusCode.DEADLINE_EXCEEDED.value[0]
+    assert Refusal(418, "?").grpc_code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+
+
+def test_watching_the_health_of_an_unknown_service_says_so_and_stays(server: Running) -> None:
+    with grpc.insecure_channel(f"{server.host}:{server.grpc_port}") as channel:
+        watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
+        known, unknown = watch(b"", timeout=60), watch(wire.field(1, "nobody"), timeout=60)
+        assert next(known) == b"\x08\x01"  # SERVING
+        assert next(unknown) == b"\x08\x03"  # SERVICE_UNKNOWN
+        for call in (known, unknown):
+            call.cancel()
 
 
 def test_the_token_guards_all_but_health(model_file: Path) -> None:
