@@ -53,15 +53,20 @@ def coverages(conformal: Mapping[str, Any] | None) -> tuple[float, ...]:
     return tuple(sorted(round(1.0 - float(alpha), 10) for alpha in conformal or ()))
 
 
-def prediction_sets(card: ModelCard, probabilities: NDArray[np.floating[Any]], coverage: float) -> NDArray[np.bool_]:
-    """(N, C) membership, from the probabilities that the thresholds were fitted on."""
+def thresholds(card: ModelCard, coverage: float) -> Mapping[str, Any]:
+    """The block for this coverage, or what may be asked for instead."""
     known = blocks(card)
     if not known:
         raise ConfigError(
             "the file holds no conformal thresholds, so there are no prediction sets",
             where="coverage", fix="calibrate with --conformal 0.1 and export again, or leave coverage out",
         )  # fmt: skip
-    block = _block(known, coverage)
+    return _block(known, coverage)
+
+
+def prediction_sets(card: ModelCard, probabilities: NDArray[np.floating[Any]], coverage: float) -> NDArray[np.bool_]:
+    """(N, C) membership, from the probabilities that the thresholds were fitted on."""
+    block = thresholds(card, coverage)
     try:
         limit = _limit(block)
         scores = _scores(_sharpened(np.asarray(probabilities, np.float64), float(block.get("temperature", 1.0))), block)

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qsl
 
+from calibrant.errors import CalibrantError
 from calibrant.serve import answers, people, protocol
 from calibrant.serve.batcher import Job
 from calibrant.serve.limits import Limits, compress, decompress
@@ -74,7 +75,7 @@ class Inference:
         try:
             self.identify(model, infer)
             self.submit(model, request, infer, lambda job: respond(self._answer(model, infer, job, request)), respond)
-        except Refusal as error:
+        except (Refusal, CalibrantError) as error:
             self.fail(model, request, respond, error)
 
     def identify(self, model: Model, infer: protocol.InferRequest) -> None:
@@ -109,6 +110,7 @@ class Inference:
         respond: Respond,
     ) -> None:
         """Queues the request; `answer` is called with its finished job, and what it raises is the answer instead."""
+        model.check(infer)
 
         def done(job: Job) -> None:
             model.active -= 1

@@ -127,6 +127,11 @@ class Redo:
             return u - self.term
         return u - self._new_term(knobs)
 
+    def check(self, knobs: Knobs) -> None:
+        """Refuses what `logits` would refuse, before there are any."""
+        if knobs.adjust_strength is not None or knobs.target_prior is not None:
+            self._new_term(knobs)
+
     def _new_term(self, knobs: Knobs) -> Array:
         if self.prior.train is None:
             raise ConfigError(

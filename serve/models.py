@@ -22,7 +22,7 @@ from calibrant.serve.metrics import Histogram
 from calibrant.serve.monitor import Monitor
 from calibrant.serve.protocol import InferRequest, Target
 from calibrant.serve.refusal import Refusal
-from calibrant.serve.result import Result, answer
+from calibrant.serve.result import Result, answer, require_energy
 from calibrant.serve.session import Arrays, Session
 from calibrant.serve.tensors import TensorSpec
 
@@ -136,6 +136,22 @@ class Model:
         self.statistics.fail += 1
         self.statistics.fail_ns += int((time.monotonic() - received) * 1e9)
 
+    def check(self, request: InferRequest) -> None:
+        """Refuses knobs and derived outputs that this file has no answer to, before the request may join a batch."""
+        asked = {w.name for w in request.outputs} & self.target.derived.keys()
+        if request.knobs is None and not asked:
+            return
+        card, redo, knobs = self.session.require_card(), self.classifier.redo, request.knobs or Knobs()
+        if "prediction_set" in asked and knobs.coverage is None:
+            raise Refusal(400, 'output "prediction_set" needs the parameter `coverage`')
+        if "ood_score" in asked and not knobs.ood:
+            raise Refusal(400, 'output "ood_score" needs the parameter `ood`: true')
+        if knobs.coverage is not None:
+            conformal.thresholds(card, knobs.coverage)
+        if knobs.ood and "ood_score" not in self.session.outputs:
+            require_energy(redo)
+        redo.check(knobs)
+
     def finish(self, request: InferRequest, outputs: Arrays) -> Arrays:
         """The tensors to answer with: the graph's, or what the knobs make of them, and the derived ones."""
         asked = {w.name for w in request.outputs}
@@ -143,13 +159,9 @@ class Model:
             return outputs
         card = self.session.require_card()
         knobs = request.knobs or Knobs()
-        if "prediction_set" in asked and knobs.coverage is None:
-            raise Refusal(400, 'output "prediction_set" needs the parameter `coverage`')
         result = answer(card, self.classifier.redo, outputs, knobs)
         tensors = {**outputs, "probabilities": result.probabilities, "logits": result.logits}
         tensors.update(_derive(result))
-        if "ood_score" in asked and "ood_score" not in tensors:
-            raise Refusal(400, 'output "ood_score" needs the parameter `ood`: true')
         self.statistics.abstained += int(result.abstained.sum())
         return tensors
 

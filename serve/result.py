@@ -113,16 +113,26 @@ def top_classes(probabilities: NDArray[np.float32], k: int) -> NDArray[np.int64]
     return np.argsort(-probabilities, axis=1, kind="stable")[:, :k].astype(np.int64)
 
 
+def require_energy(redo: Redo) -> None:
+    """Refuses a file whose network's logits cannot be had back."""
+    if redo.scale is None:
+        raise _hidden(redo)
+
+
+def _hidden(redo: Redo) -> ConfigError:
+    return ConfigError(
+        f"the file has no out-of-distribution score and its calibrator ({redo.calibrator}) hides the energy",
+        where="ood", fix="export it with an ood score",
+    )  # fmt: skip
+
+
 def ood_score(card: ModelCard, redo: Redo, outputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
     """(N,): the graph's own score, else the energy -log sum_k exp z_k of the network's logits."""
     if "ood_score" in outputs:
         return np.asarray(outputs["ood_score"], np.float32).reshape(-1)
     z = redo.raw(outputs["logits"])
     if z is None:
-        raise ConfigError(
-            f"the file has no out-of-distribution score and its calibrator ({redo.calibrator}) hides the energy",
-            where="ood", fix="export it with an ood score",
-        )  # fmt: skip
+        raise _hidden(redo)
     top = z.max(axis=1)
     energy: NDArray[np.float32] = -(top + np.log(np.exp(z - top[:, None]).sum(axis=1))).astype(np.float32)
     return energy

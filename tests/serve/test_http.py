@@ -121,6 +121,25 @@ def test_knobs_ride_as_parameters(client: httpx.Client, tiny: ModuleType) -> Non
     assert "it holds: 0.9, 0.95" in bad.json()["error"]
 
 
+def test_a_knob_that_the_model_has_no_answer_to_never_reaches_it(client: httpx.Client, tiny: ModuleType) -> None:
+    def runs() -> int:
+        return int(client.get("/v2/models/birds/stats").json()["model_stats"][0]["execution_count"])
+
+    pixels, before = tiny.pictures(1), runs()
+    for change, says in (
+        ({"parameters": {"coverage": 0.5}}, "it holds: 0.9, 0.95"),
+        ({"parameters": {"target_prior": "0.5,0.5"}}, "2 values for 4 classes"),
+        ({"outputs": [{"name": "prediction_set"}]}, "needs the parameter `coverage`"),
+        ({"outputs": [{"name": "ood_score"}]}, "needs the parameter `ood`"),
+    ):
+        reply = client.post(INFER, json={**_entry(pixels), **change})
+        assert reply.status_code == 400
+        assert says in reply.json()["error"]
+    assert runs() == before
+    assert client.post("/predict?coverage=0.5", content=_png()).status_code == 400
+    assert runs() == before
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
