@@ -5,7 +5,8 @@
 share    64 clients, each sends its next request when it has its answer: rate / what onnxruntime alone does on that core
          at its best batch size, and the 99th percentile / the ideal median (64 requests at the raw rate). By wall time,
          and by CPU time, which a busy neighbour disturbs less.
-alone    One client: median latency - the median of a bare run of one row.
+alone    One client on a plain socket, many short turns with a bare run of one row: the median over the turns of the
+         difference of their medians.
 caps     The same load with the batch cap fixed; the measured cap's rate / the best of them.
 logging  The same load with --feedback-log and without, by turns: rate lost.
 
@@ -19,9 +20,11 @@ import argparse
 import asyncio
 import json
 import os
+import socket
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +34,7 @@ import psutil
 
 from calibrant.model_card import KEY, InputSpec, ModelCard
 from calibrant.preprocessing import Preprocessing
-from calibrant.serve.background import running
+from calibrant.serve.background import Running, running
 from calibrant.serve.loadgen import Load, request_bytes, run
 from calibrant.serve.session import Session
 
@@ -142,15 +145,49 @@ class Raw:
             best["cpu"] = max(best["cpu"], n / (time.process_time() - cpu))
         return best
 
-    def alone(self, *, seconds: float = 1.5) -> float:
-        """Median milliseconds of a run of one row."""
+    def alone(self, *, seconds: float) -> list[float]:
+        """Seconds that runs of one row took."""
         os.sched_setaffinity(0, {SERVER})
-        feeds, took, end = self.feeds(1), [], time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            start = time.perf_counter()
-            self.session.run(feeds)
-            took.append(time.perf_counter() - start)
-        return 1e3 * statistics.median(took)
+        feeds = self.feeds(1)
+        return _turn(lambda: self.session.run(feeds), seconds)
+
+
+class Caller:
+    """One connection, one request at a time."""
+
+    def __init__(self, server: Running, data: bytes) -> None:
+        self.socket = socket.create_connection((server.host, server.port), timeout=30)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.data = data
+        self.buffer = memoryview(bytearray(1 << 20))
+
+    def alone(self, *, seconds: float) -> list[float]:
+        """Seconds from the first byte sent to the last one read."""
+        os.sched_setaffinity(0, {CALLERS})
+        return _turn(self._ask, seconds)
+
+    def _ask(self) -> None:
+        self.socket.sendall(self.data)
+        have, want = 0, 1
+        while have < want:
+            got = self.socket.recv_into(self.buffer[have:])
+            have += got
+            head, end, _ = bytes(self.buffer[: min(have, 4096)]).partition(b"\r\n\r\n")
+            if not got or not head.startswith(b"HTTP/1.1 200"):
+                raise SystemExit(f"a request failed: {head[:200]!r}")
+            if end:
+                want = len(head) + 4 + int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
+
+
+def _turn(call: Callable[[], Any], seconds: float) -> list[float]:
+    took, end = [], time.perf_counter() + seconds
+    for _ in range(3):  # after the other side's turn the caches are cold
+        call()
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        call()
+        took.append(time.perf_counter() - start)
+    return took
 
 
 def served(path: Path, clients: int, seconds: float, *extra: str) -> dict[str, Any]:
@@ -195,14 +232,21 @@ def share(raw: Raw, path: Path, clients: int, seconds: float, repeats: int) -> d
 
 
 def alone(raw: Raw, path: Path, seconds: float, repeats: int) -> dict[str, Any]:
-    rows = []
+    """`repeats` servers, each for as many turns of a quarter of a second as fit into twice `seconds`."""
+    turns: list[tuple[list[float], list[float]]] = []
     for _ in range(repeats):
-        before, got, after = raw.alone(), served(path, 1, seconds), raw.alone()
-        bare = min(before, after)
-        rows.append(
-            {"raw_ms": bare, "p50_ms": got["p50_ms"], "p99_ms": got["p99_ms"], "added_ms": got["p50_ms"] - bare}
-        )
-    return {**_median(rows), "repeats": rows}
+        os.sched_setaffinity(0, {SERVER})
+        with running(path, arguments=["--threads", "1", "--name", "m", "--quiet"]) as server:
+            inputs = httpx.get(f"{server.url}/v2/models/m").json()["inputs"]
+            caller = Caller(server, request_bytes(server.url, "m", inputs, rows=1, binary=True))
+            turns += [(raw.alone(seconds=0.25), caller.alone(seconds=0.25)) for _ in range(max(1, int(4 * seconds)))]
+    added = [statistics.median(got) - statistics.median(bare) for bare, got in turns]
+    bare, got = ([1e3 * t for side in turns for t in side[n]] for n in (0, 1))
+    return {
+        "raw_ms": statistics.median(bare), "p50_ms": statistics.median(got),
+        "p99_ms": statistics.quantiles(got, n=100)[98], "raw_p99_ms": statistics.quantiles(bare, n=100)[98],
+        "added_ms": 1e3 * statistics.median(added), "turns": [1e3 * a for a in added],
+    }  # fmt: skip
 
 
 def caps(path: Path, clients: int, seconds: float, repeats: int, fixed: tuple[int, ...]) -> dict[str, Any]:
