@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.card_checks import check
 from calibrant.errors import ConfigError, FormatError
 from calibrant.preprocessing import Preprocessing
 
 FORMAT_VERSION = 1
 KEY = "calibrant"
+_WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)  # of a block of another shape
 TARGET_FLOOR = 1e-12  # a class that cannot occur in use gets a probability of about this, not a NaN
 
 
@@ -125,14 +127,15 @@ class ModelCard:
         try:
             block = json.loads(text)
             version = int(block["format_version"])
-        except (KeyError, TypeError, ValueError) as error:
+            stated = block.get("hashes", {}).get("block")
+        except _WRONG as error:
             raise FormatError(f"damaged calibrant metadata ({error})", where=where, fix="export again") from None
         if version > FORMAT_VERSION:
             raise FormatError(
                 f"metadata format {version} is newer than this Calibrant reads ({FORMAT_VERSION})",
                 where=where, fix="update calibrant",
             )  # fmt: skip
-        if check_hash and block.get("hashes", {}).get("block") != _block_hash(block):
+        if check_hash and stated != _block_hash(block):
             raise FormatError(
                 "the calibrant metadata does not match its own hash: it was edited by hand or damaged",
                 where=where, fix="export again, or edit with calibrant recalibrate / adjust / relabel",
@@ -149,8 +152,10 @@ class ModelCard:
                 values[key] = tuple(block[key])
             if block.get("class_temperatures") is not None:
                 values["class_temperatures"] = tuple(map(float, block["class_temperatures"]))
-            return cls(**values)
-        except (KeyError, TypeError, ValueError) as error:
+            card = cls(**values)
+            check(card)
+            return card
+        except _WRONG as error:
             raise FormatError(f"damaged calibrant metadata ({error})", where=where, fix="export again") from None
 
 

@@ -10,7 +10,7 @@ import io
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,11 +48,13 @@ class Preprocessing:
             mean, std = tuple(map(float, block["mean"])), tuple(map(float, block["std"]))
             if len(mean) != 3 or len(std) != 3 or min(std) <= 0 or height < 1 or width < 1:
                 raise ValueError("size, mean or std out of range")
+            if block["crop"] not in ("center", "squash") or block["interpolation"] not in get_args(Interpolation):
+                raise ValueError(f"{block['crop']} or {block['interpolation']} is not known")
             return cls(
                 (height, width), int(block["resize"]), block["crop"], block["interpolation"],
                 (mean[0], mean[1], mean[2]), (std[0], std[1], std[2]),
             )  # fmt: skip
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FormatError(f"damaged preprocessing block ({error})", where=where) from None
 
     def pixels(self, image: Image.Image) -> NDArray[np.uint8]:

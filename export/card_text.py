@@ -129,10 +129,13 @@ def _precision(block: Mapping[str, Any]) -> str:
 
 
 def _verified(block: Mapping[str, Any] | None) -> str:
-    if not block:
-        return "NOT compared with torch"
-    diff = block["max_diff"]["probabilities"]
-    text = f"{block['date']}, largest difference in probabilities {diff:.1e}"
+    block = block or {}
+    if not block.get("max_diff"):  # --no-verify, or a quantized file; an edit of it was compared with numpy
+        edited = block.get("edit", {}).get("date")
+        return "NOT compared with torch" + (f"; what was edited agrees with the formula ({edited})" if edited else "")
+    text = (
+        f"{block.get('date', '?')}, largest difference in probabilities {_number(block['max_diff']['probabilities'])}"
+    )
     return text + ("; the logits hardly vary, so this shows little" if block.get("blind") else "")
 
 

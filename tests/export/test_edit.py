@@ -200,6 +200,13 @@ def test_a_target_that_cannot_be_written_is_the_one_that_is_named(model: Path, t
     assert sorted(p.name for p in tmp_path.iterdir()) == ["edited.onnx", "file", "folder"]
 
 
+def test_a_file_that_was_never_compared_can_be_edited_and_shown(model: Path) -> None:
+    edit.restamp(model, replace(OnnxFile.open(model).card(), verify=None))
+    result = CliRunner().invoke(cli, ["adjust", str(model), "--strength", "1"])
+    assert result.exit_code == 0, result.exception
+    assert "NOT compared with torch; what was edited agrees with the formula" in result.stdout
+
+
 def test_class_names_of_a_windows_editor(model: Path, tmp_path: Path) -> None:
     names = tmp_path / "names.txt"
     names.write_bytes("\ufeffEsche\r\nBirke\r\nZeder\r\nUlme\r\nTanne\r\n".encode())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from calibrant import onnx_wire as wire
 from calibrant.errors import DataError, FormatError
-from calibrant.model_card import KEY
+from calibrant.model_card import KEY, _block_hash
 from calibrant.onnx_file import GraphEdit, OnnxFile, rewrite
 
 from .conftest import CLASSES
@@ -126,6 +127,33 @@ def test_missing_file_and_folder_are_clear(tmp_path: Path) -> None:
         OnnxFile.open(tmp_path / "none.onnx")
     with pytest.raises(DataError, match="cannot be read"):
         OnnxFile.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("hashes", None), ("classes", 3), ("prior", {"train": [0.0] * 5, "target": None, "absorbed": 0, "applied": 1}),
+        ("class_temperatures", [1, 1, 1, 1, 0]), ("calibrator", "temperature"), ("metrics", []), ("head", {"kind": ""}),
+        ("outputs", ["probabilities"]), ("gauge", "median"), ("abstain_below", "0.5"), ("history", ["edited"]),
+        ("verify", {"max_diff": {}}), ("preprocessing", {"size": [1e400, 2]}),
+    ],
+)  # fmt: skip
+def test_a_block_of_another_shape_is_damaged_even_with_the_right_hash(
+    deployed: Path, tmp_path: Path, field: str, value: object
+) -> None:
+    file = OnnxFile.open(deployed)
+    block = json.loads(file.metadata[KEY]) | {field: value}
+    if isinstance(block["hashes"], dict):
+        block["hashes"]["block"] = _block_hash(block)
+    rewrite(file, tmp_path / "m.onnx", metadata=lambda _: {KEY: json.dumps(block)})
+    with pytest.raises(FormatError, match="damaged"):
+        OnnxFile.open(tmp_path / "m.onnx").card()
+
+
+def test_a_block_without_end_is_damaged(deployed: Path, tmp_path: Path) -> None:
+    rewrite(OnnxFile.open(deployed), tmp_path / "m.onnx", metadata=lambda _: {KEY: "[" * 100_000})
+    with pytest.raises(FormatError, match="damaged"):
+        OnnxFile.open(tmp_path / "m.onnx").card()
 
 
 @pytest.mark.parametrize("location", ["/etc/passwd", "../secret", ""])
