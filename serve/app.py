@@ -16,7 +16,7 @@ from calibrant._version import __version__
 from calibrant.errors import did_you_mean
 from calibrant.serve import openapi, people, protocol
 from calibrant.serve.batcher import Job
-from calibrant.serve.http import Front
+from calibrant.serve.front import Front
 from calibrant.serve.inference import Inference, Respond
 from calibrant.serve.labels import label_all, read_labels
 from calibrant.serve.limits import Limits, decompress

@@ -1,7 +1,8 @@
 """HTTP/1.1 on one event loop: requests in, answers out, and nothing that a caller does may harm another.
 
-httptools parses the heads; a body of known length is received straight into the array that onnxruntime will read, its
-tensors aligned. All times are checked by one sweep over the connections, so a request costs no timer.
+A head is parsed once and known again by its bytes; a body of known length is received straight into the array that
+onnxruntime will read, its tensors aligned. All times are checked by one sweep over the connections, so a request costs
+no timer.
 """
 
 from __future__ import annotations
@@ -12,78 +13,23 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
-from email.utils import formatdate
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-import httptools
 import numpy as np
 
-from calibrant.serve.limits import Limits
+from calibrant.serve.http_parser import Parser
 from calibrant.serve.message import EMPTY, Head, Request, Response
 from calibrant.serve.refusal import Refusal
+
+if TYPE_CHECKING:
+    from calibrant.serve.front import Front
 
 log = logging.getLogger(__name__)
 
 _HEAD, _BODY, _CHUNKED, _BUSY, _DISCARD, _CLOSED = range(6)
 _ALIGN = 16
 _REASONS = {s.value: s.phrase.encode() for s in HTTPStatus}
-
-
-class App(Protocol):
-    """What answers requests: calls `respond` once, now or later, from the event loop."""
-
-    def __call__(self, request: Request, respond: Callable[[Response], None]) -> None: ...
-
-
-class Front:
-    """The connections of one server and what they share."""
-
-    def __init__(self, app: App, limits: Limits) -> None:
-        self.app, self.limits = app, limits
-        self.connections: set[Connection] = set()
-        self.draining = False
-        self.accepted = 0
-        self.refused = 0
-        self.refusals: dict[int, int] = {}  # by status, of what never became a request
-        self.heads: dict[bytes, Head] = {}
-        self.buffered = 0  # bytes of bodies that are being received or worked on
-        self._date = (0, b"")
-
-    def connection(self) -> Connection:
-        return Connection(self)
-
-    def date(self) -> bytes:
-        now = int(time.time())
-        if now != self._date[0]:
-            self._date = (now, formatdate(now, usegmt=True).encode())
-        return self._date[1]
-
-    def sweep(self) -> None:
-        """Ends what has taken too long; called a few times a second."""
-        now = time.monotonic()
-        for connection in list(self.connections):
-            if connection.deadline < now:
-                connection.expire()
-
-    def drain(self) -> None:
-        """Answers say `close` from here on; idle connections get a moment for a request that is on its way."""
-        self.draining = True
-        soon = time.monotonic() + 0.5
-        for connection in self.connections:
-            if connection.idle:
-                connection.deadline = min(connection.deadline, soon)
-
-    def keep(self, data: bytes, head: Head) -> None:
-        if len(data) <= 2048:
-            if len(self.heads) >= 2048:  # heads that are never the same again: a fresh start is cheap
-                self.heads.clear()
-            self.heads[data] = head
-
-    @property
-    def busy(self) -> int:
-        return sum(not c.idle for c in self.connections)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -99,18 +45,13 @@ class Connection(asyncio.BufferedProtocol):
         self._scanned = 0
         self._body: memoryview = EMPTY
         self._body_at = 0
-        self._chunks: list[bytes] = []
-        self._chunked_size = 0
-        self._chunked_done = self._chunked_extra = False
         self._reserved = 0
         self._request: Request | None = None
         self._serial = 0
-        self._keep_alive = self._persists = True
+        self._keep_alive = True
         self._http10 = False
-        self._parser: Any = None
-        self._url = b""
+        self._parser: Parser | None = None  # of a body in chunks
         self._headers: dict[bytes, bytes] = {}
-        self._duplicate = b""
         self._paused = False
         self._fd = -1  # of a plain socket that may be written to directly
         self.peer = ""
@@ -137,9 +78,9 @@ class Connection(asyncio.BufferedProtocol):
         if request is not None and request.job is not None:
             request.job.cancelled = True
         self._release()
-        # The parser holds its callbacks and they hold us: without this the memory waits for the garbage collector.
-        self._parser = self._transport = None
-        self._body, self._head, self._chunks = EMPTY, bytearray(), []
+        self._close_parser()
+        self._transport = None
+        self._body, self._head = EMPTY, bytearray()
 
     def eof_received(self) -> bool:
         """The caller is gone, and its request with it. (One that only closed its sending side looks the same; most
@@ -206,21 +147,16 @@ class Connection(asyncio.BufferedProtocol):
         if known is not None:
             self._start(known, rest)
             return
-        self._url, self._headers, self._duplicate = b"", {}, b""
-        self._chunks, self._chunked_size, self._chunked_done, self._chunked_extra = [], 0, False, False
-        self._parser = httptools.HttpRequestParser(self)
+        parser = Parser(self._reserve, self.limits.max_body)
         try:
-            self._parser.feed_data(head)
-        except httptools.HttpParserUpgrade:
-            pass  # an offer to speak another protocol, which need not be taken
-        except httptools.HttpParserError as error:
-            self._refuse(Refusal(400, f"not a valid HTTP request ({error})", close=True))
-            return
-        try:
-            self._begin(head, rest)
+            parser.read_head(head)
+            self._begin(parser, head, rest)
         except Refusal as refusal:
             refusal.close = True
             self._refuse(refusal)
+        finally:
+            if self._parser is not parser:
+                parser.close()
 
     def _skip_blank_lines(self) -> None:
         """Before a request they are passed over (RFC 9112, 2.2)."""
@@ -228,55 +164,25 @@ class Connection(asyncio.BufferedProtocol):
         self._scanned = 0
         self._put_back(rest)
 
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._state == _CHUNKED:  # a trailer, which must not change what the head said
-            return
-        name = name.lower()
-        if name in self._headers and name in (b"content-length", b"transfer-encoding", b"host",
-                                              b"inference-header-content-length", b"content-encoding"):  # fmt: skip
-            self._duplicate = name
-        self._headers[name] = value
-
-    def on_headers_complete(self) -> None:
-        # Asked here: once a request without a body is complete, the parser has forgotten it.
-        self._persists = self._parser.should_keep_alive()
-
-    def _begin(self, data: bytes, rest: bytes) -> None:
+    def _begin(self, parser: Parser, data: bytes, rest: bytes) -> None:
         """After the head: what body follows, and is it acceptable?"""
-        parser, headers, limits = self._parser, self._headers, self.limits
-        self._keep_alive = self._persists and not self.front.draining
-        if self._duplicate:
-            raise Refusal(400, f"the header {self._duplicate.decode()} is there twice")
-        if parser.get_http_version() not in ("1.1", "1.0"):
-            raise Refusal(400, "only HTTP/1.1 and 1.0 are spoken here")
-        if b"host" not in headers and parser.get_http_version() == "1.1":
-            raise Refusal(400, "the Host header is missing")
-        coding = headers.get(b"transfer-encoding")
-        length = headers.get(b"content-length")
-        if coding is not None:
-            if length is not None or coding.strip().lower() != b"chunked":
-                raise Refusal(400, "Transfer-Encoding must be `chunked`, without a Content-Length")
-            self._request = Request(parser.get_method(), self._url, headers, peer=self.peer)
+        self._keep_alive = parser.keep_alive and not self.front.draining
+        self._headers = parser.headers
+        length = parser.check_head()
+        if length is None:
+            self._request = Request(parser.method, parser.url, parser.headers, peer=self.peer)
             self._serial += 1
-            self._state = _CHUNKED
-            self.deadline = time.monotonic() + limits.body_seconds
+            self._state, self._parser = _CHUNKED, parser
+            self.deadline = time.monotonic() + self.limits.body_seconds
             self._expect()
             if rest:
                 self._feed_chunked(rest)
             return
-        if length is None:
-            length = b"0"
-        if not length.isdigit() or len(length) > 18:
-            raise Refusal(400, "Content-Length must be a number of bytes")
-        prefix = headers.get(b"inference-header-content-length", b"0")
+        prefix = parser.headers.get(b"inference-header-content-length", b"0")
         json_length = int(prefix) if prefix.isdigit() and len(prefix) < 18 else 0
         head = Head(
-            parser.get_method(), self._url, headers, self._persists, int(length), json_length,
-            parser.get_http_version() == "1.0",
-        )  # fmt: skip
+            parser.method, parser.url, parser.headers, parser.keep_alive, length, json_length, parser.version == "1.0"
+        )
         self.front.keep(data, head)
         self._start(head, rest)
 
@@ -336,44 +242,25 @@ class Connection(asyncio.BufferedProtocol):
         if self._headers.get(b"expect", b"").lower() == b"100-continue":
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    # ---- chunked bodies, which httptools takes apart
-
     def _feed_chunked(self, data: bytes) -> None:
+        parser = self._parser
+        if parser is None:
+            return
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass
+            parser.read_body(data)
         except Refusal as refusal:
             self._refuse(refusal)
             return
-        except httptools.HttpParserError as error:
-            cause = error.__context__
-            self._refuse(
-                cause if isinstance(cause, Refusal) else Refusal(400, f"damaged chunked body ({error})", close=True)
-            )
-            return
-        if self._chunked_done:
-            self._keep_alive = self._keep_alive and not self._chunked_extra
+        if parser.done:
+            self._keep_alive = self._keep_alive and not parser.extra
             self._filled = 0
-            body, self._chunks = b"".join(self._chunks), []
-            self._dispatch(memoryview(body))
+            self._close_parser()
+            self._dispatch(memoryview(parser.body()))
 
-    def on_message_begin(self) -> None:
-        if self._chunked_done:  # a second request behind a chunked one: answered on a new connection
-            self._chunked_extra = True
-
-    def on_body(self, body: bytes) -> None:
-        if self._state != _CHUNKED or self._chunked_done:
-            return
-        self._chunked_size += len(body)
-        if self._chunked_size > self.limits.max_body:
-            raise Refusal(413, f"the body is larger than the {self.limits.max_body} bytes that are taken", close=True)
-        self._reserve(len(body))
-        self._chunks.append(body)
-
-    def on_message_complete(self) -> None:
-        if self._state == _CHUNKED:
-            self._chunked_done = True
+    def _close_parser(self) -> None:
+        parser, self._parser = self._parser, None
+        if parser is not None:
+            parser.close()
 
     # ---- answering
 
@@ -384,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
         self._state = _BUSY
         now = time.monotonic()
         request.body, request.received = body, now
-        self._body, self._parser = EMPTY, None
+        self._body = EMPTY
         # The queue's own deadline comes first; this one is for work that hangs.
         self.deadline = now + self.limits.request_seconds + 5.0
         serial = self._serial

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 
-from calibrant.serve.http import Front
+from calibrant.serve.front import Front
 from calibrant.serve.metrics import Exposition, process_seconds, resident_bytes
 from calibrant.serve.models import Model, Repository
 from calibrant.serve.monitor import Monitor

@@ -23,7 +23,7 @@ from calibrant.feedback import FeedbackWriter
 from calibrant.serve.app import Application, Options
 from calibrant.serve.baseline import baseline_of
 from calibrant.serve.config import ServeConfig
-from calibrant.serve.http import Front
+from calibrant.serve.front import Front
 from calibrant.serve.last_call import turn_away, welcome
 from calibrant.serve.models import Model, Repository
 from calibrant.serve.monitor import Monitor

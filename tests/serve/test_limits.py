@@ -21,7 +21,8 @@ import pytest
 
 from calibrant.serve.app import Application
 from calibrant.serve.background import running
-from calibrant.serve.http import Connection, Front
+from calibrant.serve.front import Front
+from calibrant.serve.http import Connection
 from calibrant.serve.limits import Limits, decompress
 from calibrant.serve.message import Request
 from calibrant.serve.models import Model, Repository
