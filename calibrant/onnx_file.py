@@ -238,6 +238,8 @@ def _model_parts(
 ) -> list[Part]:
     """The new file as literal bytes and ranges of the old one."""
     parts: list[Part] = []
+    if producer is not None:  # before the graph, so that a file that was cut behind it still says whose it is
+        parts += [wire.blob(2, producer[0]), wire.blob(3, producer[1])]
     for f in wire.fields(buffer, 0, len(buffer)):
         if (f.number in (2, 3) and producer is not None) or (f.number == 6 and description is not None):
             continue
@@ -249,8 +251,6 @@ def _model_parts(
             parts += graph
         else:
             _append(parts, (f.begin, f.end))
-    if producer is not None:
-        parts += [wire.blob(2, producer[0]), wire.blob(3, producer[1])]
     if description is not None:
         parts.append(wire.blob(6, description))
     return parts
