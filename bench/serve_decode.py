@@ -20,16 +20,17 @@ from calibrant.preprocessing import Preprocessing, open_image
 
 
 def sources(folder: Path | None, n: int = 40) -> list[bytes]:
-    """JPEG files, or smooth noise of 500 x 375."""
+    """JPEG files, or smooth noise of 500 x 375 and, in turn, of 375 x 500."""
     if folder is not None:
         return [p.read_bytes() for p in sorted(folder.rglob("*.jpg"))[:n]]
     rng, out = np.random.default_rng(0), []
-    for _ in range(n):
+    for number in range(n):
         small = Image.fromarray(rng.integers(0, 255, (24, 32, 3)).astype(np.uint8))
         buffer = io.BytesIO()
         grain = rng.normal(0, 6, (375, 500, 3))
         pixels = np.asarray(small.resize((500, 375), Image.Resampling.BICUBIC), np.float64) + grain
-        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(buffer, "jpeg", quality=90)
+        image = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+        (image.transpose(Image.Transpose.ROTATE_90) if number % 2 else image).save(buffer, "jpeg", quality=90)
         out.append(buffer.getvalue())
     return out
 
