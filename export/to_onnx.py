@@ -236,12 +236,21 @@ def _verified(
     report = compare(draft, reference, images, tolerance=tolerance, knobs=knob_defaults(card))
     if not report.passed:
         kept = path.with_name(f"{path.stem}.failed{path.suffix}")
-        draft.replace(kept)
+        _keep(draft, kept)
         raise CheckFailed(
             f"{failure(report)}; {explain(report, kept, traced, random[:2])}",
             where=kept, fix="the file is kept for a look; do not deploy it",
         )  # fmt: skip
     return restamp(draft, replace(card, verify=report.to_dict()))
+
+
+def _keep(draft: Path, kept: Path) -> None:
+    """Weights beside the draft get the new name too: under the old one they may belong to an older file."""
+    if not OnnxFile.open(draft).external_names():
+        draft.replace(kept)
+        return
+    model = onnx.load(str(draft))
+    onnx.save_model(model, str(kept), save_as_external_data=True, location=f"{kept.name}.data", size_threshold=1024)
 
 
 def failure(report: Report) -> str:

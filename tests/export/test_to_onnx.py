@@ -194,6 +194,22 @@ def test_an_older_file_survives_a_failed_export(exported: Export, tmp_path: Path
     assert not list(tmp_path.glob(".*"))
 
 
+def test_a_failed_file_keeps_its_weights_beside_it(
+    exported: Export, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from calibrant.export import to_onnx
+
+    monkeypatch.setattr(to_onnx, "LARGEST", 0)  # as if protobuf's limit were reached
+    exported()
+    before = (tmp_path / "model.onnx.data").read_bytes()
+    with pytest.raises(CheckFailed):
+        exported(tolerance=Tolerance(0.0, 0.0))
+    (tmp_path / "model.onnx").unlink()
+    assert (tmp_path / "model.onnx.data").read_bytes() == before
+    (tmp_path / "model.onnx.data").unlink()
+    assert session(tmp_path / "model.failed.onnx").run(["probabilities"], {"images": pixels(2)})[0].shape == (2, 5)
+
+
 def test_class_of_prior_zero_is_refused_by_name_or_smoothed(exported: Export) -> None:
     prior = (0.5, 0.3, 0.2, 0.0, 0.0)
     with pytest.raises(ConfigError, match="training prior of elm, fir is 0"):
