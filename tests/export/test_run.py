@@ -18,6 +18,7 @@ from calibrant.calibration import Calibrator, fit
 from calibrant.cli import cli
 from calibrant.errors import CalibrantError, CheckFailed, ConfigError, DataError, FormatError
 from calibrant.export import ExportConfig, edit, export_run
+from calibrant.export.assemble import build_tail, raw_head, write_deployed
 from calibrant.export.parity import session, softmax
 from calibrant.onnx_file import OnnxFile
 from calibrant.predictions import Predictions
@@ -197,6 +198,22 @@ def test_verify_names_what_does_not_belong(run: Path, model: Path, tmp_path: Pat
     result = call("inspect", broken, "--check")
     assert isinstance(result.exception, CheckFailed)
     assert "CHANGED since export" in result.stdout
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_quantized_file_is_verified_by_its_winners(run: Path, model: Path, tmp_path: Path, wrong: bool) -> None:
+    path = tmp_path / "half.onnx"
+    file = OnnxFile.open(model)
+    card = file.card()
+    head = raw_head(file, card)
+    assert head is not None
+    weight, bias = np.float64(np.float16(head[0])), head[1] + (np.float64([9, 0, 0]) if wrong else 0)
+    card = replace(card, precision={"dtype": "float16", "method": "fp16"}, verify=None)
+    write_deployed(file, path, card, build_tail(card, weight, bias, weight.shape[1]))
+    result = call("verify", path, "--run", run)
+    assert "% of 24 images (96 asked)" in result.stdout
+    assert (result.exit_code == 0) is not wrong
+    assert ("(float16): agrees with torch" in result.stdout) is not wrong
 
 
 def test_priors_are_read_from_files_and_lists(tmp_path: Path) -> None:
