@@ -268,16 +268,17 @@ class Application:
 
     def _metrics(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
         out, kind = Exposition(), b"text/plain; version=0.0.4; charset=utf-8"
-        expose(out, self.repository, self.statuses, self.front, self.lifecycle, self.started)
-        if self.peers is None or request.internal:
-            respond(Response(200, [out.text().encode()], kind))
-            return
-        peers = self.peers
+        watched = [m.monitor for m in self.repository.all() if m.monitor is not None]
 
         async def work() -> Response:
-            replies = await peers.all("GET", "/metrics")
+            # In a thread: a report takes a while, and longer where the monitor is just writing to its disk.
+            reports = await asyncio.to_thread(lambda: {id(m): m.report() for m in watched if m.counts})
+            expose(out, self.repository, self.statuses, self.front, self.lifecycle, self.started, reports)
+            if self.peers is None or request.internal:
+                return Response(200, [out.text().encode()], kind)
+            replies = await self.peers.all("GET", "/metrics")
             texts = {r.worker: r.body.decode() for r in replies if r.status == 200}
-            return Response(200, [merged_metrics({peers.seat.number: out.text(), **texts}).encode()], kind)
+            return Response(200, [merged_metrics({self.peers.seat.number: out.text(), **texts}).encode()], kind)
 
         self._later(work(), respond)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from calibrant.serve.front import Front
 from calibrant.serve.metrics import Exposition, process_seconds, resident_bytes
 from calibrant.serve.models import Model, Repository
-from calibrant.serve.monitor import Monitor
 from calibrant.serve.reload import Lifecycle
 
 
@@ -20,7 +20,9 @@ def expose(
     front: Front | None,
     lifecycle: Lifecycle | None,
     started: float,
+    reports: Mapping[int, dict[str, Any]],
 ) -> None:
+    """`reports`: of the monitors that count, by their id()."""
     out.add("process_cpu_seconds_total", "counter", "CPU time of the process.", process_seconds())
     out.add("process_start_time_seconds", "gauge", "When the server started.", started)
     if (resident := resident_bytes()) is not None:
@@ -38,8 +40,11 @@ def expose(
         out.add("calibrant_model_load_failures_total", "counter", "Loads that failed.", lifecycle.failures)
     for model in repository.all():
         _model(out, model, {"model": model.name, "version": model.version})
-        if model.monitor is not None and model.monitor.counts:
-            monitored(out, model.monitor, {"model": model.name, "version": model.version})
+        labels = {"model": model.name, "version": model.version}
+        if model.monitor is not None:
+            _log_lost(out, model.monitor.lost, labels)
+        if (report := reports.get(id(model.monitor))) is not None:
+            monitored(out, report, labels)
 
 
 def _model(out: Exposition, model: Model, labels: dict[str, str]) -> None:
@@ -64,13 +69,17 @@ def _model(out: Exposition, model: Model, labels: dict[str, str]) -> None:
     out.histogram(f"{name}_latency_seconds", "From the last byte of a request to its answer.", own.latency, labels)
 
 
-def monitored(out: Exposition, monitor: Monitor, labels: dict[str, str]) -> None:
-    report, name = monitor.report(), "calibrant_monitor"
+def _log_lost(out: Exposition, rows: int, labels: dict[str, str]) -> None:
+    """Of every worker: each writes its own part of the log."""
+    name = "calibrant_monitor_log_rows_lost_total"
+    out.add(name, "counter", "Rows that the feedback log could not take.", rows, labels)
+
+
+def monitored(out: Exposition, report: dict[str, Any], labels: dict[str, str]) -> None:
+    name = "calibrant_monitor"
     out.add(f"{name}_rows_total", "counter", "Rows watched.", report["rows"], labels)
     out.add(f"{name}_labels_total", "counter", "Labels taken.", report["labels"], labels)
     out.add(f"{name}_not_finite_total", "counter", "Rows whose answer was no number.", report["not_finite"], labels)
-    lost = report["log_rows_lost"]
-    out.add(f"{name}_log_rows_lost_total", "counter", "Rows that the feedback log could not take.", lost, labels)
     for kind, alarm in report["alarms"].items():
         what = {**labels, "kind": kind}
         out.add(f"{name}_alarm", "gauge", "1 while the alarm is on.", float(alarm["on"]), what)

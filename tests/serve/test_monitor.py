@@ -203,7 +203,7 @@ def test_an_answer_that_is_not_a_number_leaves_the_figures_alone(make: Callable[
     assert all(np.isfinite(v) for v in report["predicted_prior"].values())
     assert np.isfinite(report["labelled"]["nll"]["value"])
     out = Exposition()
-    monitored(out, monitor, {})
+    monitored(out, report, {})
     assert "NaN" not in out.text()
     (served,) = feedback.read_feedback(tmp_path).served
     assert served.ids == ("masked", "good/0", "good/1")

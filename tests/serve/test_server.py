@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gzip
 import json
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,9 +21,15 @@ import httpx
 import numpy as np
 import pytest
 
+from calibrant import feedback
 from calibrant.feedback import read_feedback, segments
 from calibrant.model_card import Prior
+from calibrant.serve.app import Application
 from calibrant.serve.background import running
+from calibrant.serve.limits import Limits
+from calibrant.serve.message import Request
+from calibrant.serve.models import Model, Repository
+from calibrant.serve.monitor import Monitor, MonitorConfig
 
 INFER = "/v2/models/birds/infer"
 
@@ -179,6 +187,42 @@ def test_labels_by_request_id_and_what_the_monitor_says(tmp_path: Path, model_fi
 
 
 @pytest.mark.skipif(os.name != "posix", reason="kill -9")
+def test_a_monitor_that_waits_for_its_disk_holds_up_metrics_but_no_answer(model_file: Path, tiny: ModuleType) -> None:
+    """What /metrics tells of a monitor is worked out in a thread."""
+    model = Model.load(model_file, threads=1)
+    identity = feedback.Model(model.name, model.version, model.sha256, tiny.CLASSES)
+    model.monitor = Monitor(identity, tiny.card(), MonitorConfig(), None)
+    repository, replies = Repository(), []
+    repository.add(model)
+    app = Application(repository, Limits())
+
+    held, go_on, lock = threading.Event(), threading.Event(), model.monitor._lock
+
+    def write() -> None:
+        with lock:  # as the monitor's thread does while it writes
+            held.set()
+            go_on.wait(10)
+
+    async def main() -> None:
+        app.loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1) as other:
+            other.submit(write)
+            assert held.wait(30)
+            app(Request(b"GET", b"/metrics", {}), replies.append)
+            app(Request(b"GET", b"/v2/health/live", {}), replies.append)
+            assert [b"live" in bytes(r.parts[0]) for r in replies] == [True]
+            go_on.set()
+            while len(replies) < 2:
+                await asyncio.sleep(0.01)
+
+    try:
+        asyncio.run(asyncio.wait_for(main(), 60))
+    finally:
+        app.close()
+        model.batcher.close()
+    assert b"calibrant_monitor_rows_total" in bytes(replies[1].parts[0])
+
+
 def test_an_absurd_input_breaks_neither_metrics_nor_monitor(tmp_path: Path, tiny: ModuleType) -> None:
     path = tiny.write(tmp_path / "birds.onnx", float_input=True)
     x = np.full((1, 3, 16, 16), 3e38, "<f4")  # finite, and infinite once it is summed up
