@@ -237,10 +237,11 @@ class Service:
         future: asyncio.Future[bytes] = loop.create_future()
         try:
             infer = messages.read_request(data, model.target)
+            inference.identify(model, infer)
+            model.check(infer)
         except Exception:
             model.failed(request.received)
             raise
-        inference.identify(model, infer)
 
         def answer(job: Job) -> None:
             tensors = model.finish(infer, job.result or {})

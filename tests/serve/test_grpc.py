@@ -125,6 +125,17 @@ def test_mistakes_have_the_right_code(client: Any, change: dict[str, Any], code:
     assert says in caught.value.message()
 
 
+def test_what_is_refused_counts_as_failed(client: Any, tiny: ModuleType) -> None:
+    def failed() -> int:
+        return int(client.get_inference_statistics("birds").model_stats[0].inference_stats.fail.count)
+
+    before = failed()
+    for parameters in ({"coverage": 0.5}, {"temperature": -1.0}):
+        with pytest.raises(triton.InferenceServerException):
+            client.infer("birds", [_input(tiny.pictures(1))], parameters=parameters)
+    assert failed() == before + 2
+
+
 def test_a_message_above_grpcs_usual_4_mb_passes(client: Any, tiny: ModuleType) -> None:
     """Several small inputs make no large message, so the request carries a long parameter as well."""
     pixels = tiny.pictures(1)
