@@ -166,4 +166,6 @@ def config(config: dict[str, Any]) -> bytes:
             kind = _DATA_TYPES.index(entry["data_type"].removeprefix("TYPE_"))
             body = wire.field(1, entry["name"]) + wire.number(2, kind) + wire.packed(dims, entry["dims"])
             out += wire.message(number, body)
-    return wire.message(1, out + wire.field(17, config["backend"]))
+    out += wire.field(8, config["default_model_filename"])
+    parameters = {key: wire.field(1, value["string_value"]) for key, value in config["parameters"].items()}
+    return wire.message(1, out + wire.write_map(14, parameters) + wire.field(17, config["backend"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import time
@@ -204,6 +205,13 @@ class Model:
             "classes": list(card.classes),
         }  # fmt: skip
 
+    def _provenance_parameter(self) -> dict[str, dict[str, str]]:
+        """As text, for gRPC, whose metadata message has no place for it; without the class names."""
+        if self.session.card is None:
+            return {}
+        facts = {key: value for key, value in self._provenance().items() if key != "classes"}
+        return {"calibrant": {"string_value": json.dumps(facts, default=dict)}}
+
     def config(self) -> dict[str, Any]:
         """The model configuration of Triton's extension, as its server would have derived it from the file."""
         batched = self.session.batched
@@ -230,6 +238,7 @@ class Model:
                 "execution_provider": {"string_value": self.session.providers[0]},
                 "threads": {"string_value": str(self.session.threads)},
                 "batch_cap": {"string_value": str(self.batcher.cap)},
+                **self._provenance_parameter(),
             },
         }
 

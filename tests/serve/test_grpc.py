@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import Iterator
@@ -77,6 +78,11 @@ def test_metadata_config_statistics_and_index(client: Any) -> None:
     assert list(metadata.inputs[0].shape) == [-1, 16, 16, 3]
     assert [o.name for o in metadata.outputs] == ["probabilities", "logits"]
     config = client.get_model_config("birds").config
+    assert config.parameters["batch_cap"].string_value.isdigit()
+    assert config.default_model_filename == "birds.onnx"
+    provenance = json.loads(config.parameters["calibrant"].string_value)  # metadata over gRPC has no place for it
+    assert provenance["calibrator"]["method"] == "temperature"
+    assert provenance["coverages"] == [0.9, 0.95]
     assert (config.backend, config.input[0].data_type, list(config.input[0].dims)) == ("onnxruntime", 2, [16, 16, 3])
     assert client.get_model_repository_index().models[0].state == "READY"
     statistics = client.get_inference_statistics("birds").model_stats[0]
