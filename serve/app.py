@@ -65,6 +65,7 @@ class Application:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.started = time.time()
         self.statuses: dict[int, int] = {}
+        self.grpc_calls: dict[tuple[str, str], int] = {}  # by method and code
         self._routes: dict[bytes, Route] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -274,6 +275,9 @@ class Application:
             # In a thread: a report takes a while, and longer where the monitor is just writing to its disk.
             reports = await asyncio.to_thread(lambda: {id(m): m.report() for m in watched if m.counts})
             expose(out, self.repository, self.statuses, self.front, self.lifecycle, self.started, reports)
+            for (method, code), count in sorted(self.grpc_calls.items()):
+                labels = {"method": method, "code": code}
+                out.add("calibrant_grpc_requests_total", "counter", "gRPC answers by code.", count, labels)
             if self.peers is None or request.internal:
                 return Response(200, [out.text().encode()], kind)
             replies = await self.peers.all("GET", "/metrics")

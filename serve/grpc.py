@@ -7,6 +7,7 @@ grpc_service.proto and model_config.proto.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +19,7 @@ from calibrant._version import __version__
 from calibrant.errors import CalibrantError, ConfigError, MissingExtra
 from calibrant.serve import grpc_messages as messages
 from calibrant.serve import wire
-from calibrant.serve.app import EXTENSIONS, Application, bears
+from calibrant.serve.app import EXTENSIONS, Application, access, bears
 from calibrant.serve.batcher import Job
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.message import Request, Response
@@ -80,7 +81,10 @@ def _probe(config: ServeConfig) -> None:
 
 class Service:
     def __init__(self, app: Application, token: str | None) -> None:
+        import grpc
+
         self.app, self.token = app, token
+        self._codes = {code.value[0]: code.name for code in grpc.StatusCode}
 
     def handlers(self) -> tuple[Any, ...]:
         import grpc
@@ -92,12 +96,14 @@ class Service:
             "RepositoryIndex": self._index, "RepositoryModelLoad": self._load, "RepositoryModelUnload": self._unload,
         }  # fmt: skip
         table: dict[str, Any] = {
-            name: grpc.unary_unary_rpc_method_handler(self._guarded(call, open_=name in ("ServerLive", "ServerReady")))
+            name: grpc.unary_unary_rpc_method_handler(
+                self._guarded(f"{SERVICE}/{name}", call, open_=name in ("ServerLive", "ServerReady"))
+            )
             for name, call in unary.items()
         }
         table["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._stream)
         health = {
-            "Check": grpc.unary_unary_rpc_method_handler(self._guarded(self._health, open_=True)),
+            "Check": grpc.unary_unary_rpc_method_handler(self._guarded(f"{HEALTH}/Check", self._health, open_=True)),
             "Watch": grpc.unary_stream_rpc_method_handler(self._watch_health),
         }
         return (
@@ -105,24 +111,39 @@ class Service:
         )  # fmt: skip
 
     def _guarded(
-        self, call: Callable[[memoryview, Any], Awaitable[bytes]], *, open_: bool = False
+        self, path: str, call: Callable[[memoryview, Any], Awaitable[bytes]], *, open_: bool = False
     ) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def guarded(data: bytes, context: Any) -> bytes:
+            start, code, answer = time.monotonic(), "OK", b""
             try:
                 if not open_:
                     self._authorise(context)
-                return await call(memoryview(data), context)
-            except (Refusal, CalibrantError) as error:
-                await _abort(context, Refusal.of(error))
-                raise
+                answer = await call(memoryview(data), context)
+                return answer
             except asyncio.CancelledError:
+                code = "CANCELLED"
                 raise
             except Exception as error:
-                log.error("a gRPC request failed", exc_info=error)
-                await _abort(context, Refusal.of(error))
+                refusal = Refusal.of(error)
+                if not isinstance(error, Refusal | CalibrantError):
+                    log.error("a gRPC request failed", exc_info=error)
+                code = self._codes[refusal.grpc_code]
+                await _abort(context, refusal)
                 raise
+            finally:
+                self._note(path, code, len(answer), start, context)
 
         return guarded
+
+    def _note(self, path: str, code: str, size: int, start: float, context: Any) -> None:
+        """Counts a call, and writes it to the access log where there is one."""
+        key = (path.rpartition("/")[2], code)
+        self.app.grpc_calls[key] = self.app.grpc_calls.get(key, 0) + 1
+        if self.app.options.access_log:
+            access.info(json.dumps({
+                "peer": context.peer(), "method": "gRPC", "path": f"/{path}", "status": code, "bytes": size,
+                "ms": round(1e3 * (time.monotonic() - start), 3),
+            }))  # fmt: skip
 
     def _authorise(self, context: Any) -> None:
         if self.token is None:
@@ -269,10 +290,15 @@ class Service:
         except Refusal as error:
             await _abort(context, error)
         async for data in requests:
+            start, code = time.monotonic(), "OK"
             try:
-                yield wire.message(2, await self._infer(memoryview(data), context))
+                answer = wire.message(2, await self._infer(memoryview(data), context))
             except (Refusal, CalibrantError) as error:
-                yield wire.field(1, Refusal.of(error).message) + wire.message(2, b"")
+                refusal = Refusal.of(error)
+                code = self._codes[refusal.grpc_code]
+                answer = wire.field(1, refusal.message) + wire.message(2, b"")
+            self._note(f"{SERVICE}/ModelStreamInfer", code, len(answer), start, context)
+            yield answer
 
     def _model(self, data: memoryview) -> Model:
         asked = _strings(data)

@@ -142,6 +142,27 @@ def test_what_is_refused_counts_as_failed(client: Any, tiny: ModuleType) -> None
     assert failed() == before + 2
 
 
+def test_calls_are_in_the_access_log_and_counted_by_code(model_file: Path, tiny: ModuleType) -> None:
+    arguments = ["--threads", "1", "--grpc-port", "0", "--quiet", "--access-log"]
+    with (
+        running(model_file, arguments=arguments) as server,
+        triton.InferenceServerClient(f"{server.host}:{server.grpc_port}") as client,
+    ):
+        client.infer("birds", [_input(tiny.pictures(1))])
+        for parameters in ({"coverage": 0.5}, {"temperature": -1.0}):
+            with pytest.raises(triton.InferenceServerException):
+                client.infer("birds", [_input(tiny.pictures(1))], parameters=parameters)
+        metrics = httpx.get(server.url + "/metrics", timeout=60).text
+        assert 'calibrant_grpc_requests_total{method="ModelInfer",code="OK"} 1' in metrics
+        assert 'calibrant_grpc_requests_total{method="ModelInfer",code="INVALID_ARGUMENT"} 2' in metrics
+        lines = [json.loads(line) for line in server.log.read_text().splitlines() if line.startswith("{")]
+    calls = [line for line in lines if line["method"] == "gRPC"]
+    assert [c["status"] for c in calls] == ["OK", "INVALID_ARGUMENT", "INVALID_ARGUMENT"]
+    assert calls[0]["path"] == "/inference.GRPCInferenceService/ModelInfer"
+    assert calls[0]["bytes"] > 0
+    assert calls[0]["ms"] > 0
+
+
 def test_a_message_above_grpcs_usual_4_mb_passes(client: Any, tiny: ModuleType) -> None:
     """Several small inputs make no large message, so the request carries a long parameter as well."""
     pixels = tiny.pictures(1)
