@@ -25,6 +25,7 @@ import click
     "--threads", type=click.IntRange(1, 1024), help="Threads of one model. [default: the cores available / workers]"
 )
 @click.option("--batch-cap", type=click.IntRange(1, 4096), help="Rows in one run. [default: measured at the start]")
+@click.option("--huge-pages/--no-huge-pages", default=True, show_default=True, help="Ask Linux for huge pages.")
 @click.option("--monitor", is_flag=True, help="Watch confidence, drift and, with labels, calibration.")
 @click.option("--feedback-log", type=click.Path(path_type=Path), metavar="DIR", help="Also keep every answer there.")
 @click.option("--baseline", type=click.Path(path_type=Path), metavar="PREDICTIONS.parquet",

@@ -61,6 +61,7 @@ class ServeConfig:
     providers: tuple[str, ...] | None = None
     threads: int | None = None
     batch_cap: int | None = None  # None is measured
+    huge_pages: bool = True  # ask Linux for them
     ready_file: Path | None = None
     token: str | None = None
     admin: bool = False

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from calibrant.errors import ConfigError, MissingExtra, ModelError
+from calibrant.serve import huge_pages
 from calibrant.serve.app import Application, Options
 from calibrant.serve.config import ModelSpec, ServeConfig
 from calibrant.serve.message import Request, Response
@@ -45,6 +46,8 @@ class Replica:
                 spec.path, name=spec.name, version=spec.version, providers=config.providers, threads=config.threads,
                 cap=config.batch_cap, max_rows=config.limits.max_rows, deliver=self.app.deliver,
             ))  # fmt: skip
+        if config.huge_pages:
+            huge_pages.collapse()
 
     async def __call__(self, request: Any) -> Any:
         from starlette.responses import Response as Reply

@@ -20,6 +20,7 @@ from typing import Any
 from calibrant import atomic, feedback
 from calibrant.errors import ConfigError, did_you_mean
 from calibrant.feedback import FeedbackWriter
+from calibrant.serve import huge_pages
 from calibrant.serve.app import Application, Options
 from calibrant.serve.baseline import baseline_of
 from calibrant.serve.config import ServeConfig
@@ -102,6 +103,8 @@ class Server:
             cap=config.batch_cap, max_rows=config.limits.max_rows, deliver=self.app.deliver,
             soon=self.app.soon if self._cores == 1 else None,
         )  # fmt: skip
+        if config.huge_pages:
+            huge_pages.collapse()
         card = model.session.card
         if self.monitors is not None and card is not None and "logits" in model.session.outputs:
             identity = feedback.Model(model.name, model.version, model.sha256, card.classes)
