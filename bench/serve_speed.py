@@ -5,8 +5,9 @@
 share    64 clients, each sends its next request when it has its answer: rate / what onnxruntime alone does on that core
          at its best batch size, and the 99th percentile / the ideal median (64 requests at the raw rate). By wall time,
          and by CPU time, which a busy neighbour disturbs less.
-alone    One client on a plain socket, many short turns with a bare run of one row: the median over the turns of the
-         difference of their medians.
+alone    One client on a plain socket, in short turns with a bare run of one row: the median over the turns of the
+         difference of their medians. The same for the least that a socket costs: a loop that receives as many bytes,
+         runs, and sends the tensors, without any protocol or check.
 caps     The same load with the batch cap fixed; the measured cap's rate / the best of them.
 logging  The same load with --feedback-log and without, by turns: rate lost.
 
@@ -19,12 +20,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import multiprocessing
 import os
 import socket
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +37,7 @@ import psutil
 
 from calibrant.model_card import KEY, InputSpec, ModelCard
 from calibrant.preprocessing import Preprocessing
-from calibrant.serve.background import Running, running
+from calibrant.serve.background import running
 from calibrant.serve.loadgen import Load, request_bytes, run
 from calibrant.serve.session import Session
 
@@ -153,12 +156,12 @@ class Raw:
 
 
 class Caller:
-    """One connection, one request at a time."""
+    """One connection, one request at a time; `size` of the answers, where they have no head that says it."""
 
-    def __init__(self, server: Running, data: bytes) -> None:
-        self.socket = socket.create_connection((server.host, server.port), timeout=30)
+    def __init__(self, address: tuple[str, int], data: bytes, size: int | None = None) -> None:
+        self.socket = socket.create_connection(address, timeout=30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.data = data
+        self.data, self.size = data, size
         self.buffer = memoryview(bytearray(1 << 20))
 
     def alone(self, *, seconds: float) -> list[float]:
@@ -168,15 +171,37 @@ class Caller:
 
     def _ask(self) -> None:
         self.socket.sendall(self.data)
-        have, want = 0, 1
+        have, want = 0, self.size or 1
         while have < want:
             got = self.socket.recv_into(self.buffer[have:])
             have += got
-            head, end, _ = bytes(self.buffer[: min(have, 4096)]).partition(b"\r\n\r\n")
-            if not got or not head.startswith(b"HTTP/1.1 200"):
-                raise SystemExit(f"a request failed: {head[:200]!r}")
-            if end:
-                want = len(head) + 4 + int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
+            if not got:
+                raise SystemExit("the connection was closed")
+            if self.size is None:
+                head, end, _ = bytes(self.buffer[: min(have, 4096)]).partition(b"\r\n\r\n")
+                if not head.startswith(b"HTTP/1.1 200"):
+                    raise SystemExit(f"a request failed: {head[:200]!r}")
+                if end:
+                    want = len(head) + 4 + int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
+
+
+def bare_loop(path: Path, bytes_: int, pipe: Connection) -> None:
+    """In a process of its own: receive, run, send."""
+    raw = Raw(path)
+    (name, blank), *_ = raw.feeds(1).items()
+    listener = socket.create_server(("127.0.0.1", 0))
+    pipe.send((listener.getsockname(), sum(v.nbytes for v in raw.session.run({name: blank}).values())))
+    connection, _ = listener.accept()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    while True:
+        buffer, have = np.empty(bytes_, np.uint8), 0
+        while have < bytes_:
+            got = connection.recv_into(buffer.data[have:])
+            if not got:
+                return
+            have += got
+        outputs = raw.session.run({name: buffer[-blank.nbytes :].view(blank.dtype).reshape(blank.shape)})
+        connection.sendall(b"".join(v.tobytes() for v in outputs.values()))
 
 
 def _turn(call: Callable[[], Any], seconds: float) -> list[float]:
@@ -233,19 +258,29 @@ def share(raw: Raw, path: Path, clients: int, seconds: float, repeats: int) -> d
 
 def alone(raw: Raw, path: Path, seconds: float, repeats: int) -> dict[str, Any]:
     """`repeats` servers, each for as many turns of a quarter of a second as fit into twice `seconds`."""
-    turns: list[tuple[list[float], list[float]]] = []
+    turns: list[tuple[list[float], ...]] = []
     for _ in range(repeats):
         os.sched_setaffinity(0, {SERVER})
         with running(path, arguments=["--threads", "1", "--name", "m", "--quiet"]) as server:
             inputs = httpx.get(f"{server.url}/v2/models/m").json()["inputs"]
-            caller = Caller(server, request_bytes(server.url, "m", inputs, rows=1, binary=True))
-            turns += [(raw.alone(seconds=0.25), caller.alone(seconds=0.25)) for _ in range(max(1, int(4 * seconds)))]
-    added = [statistics.median(got) - statistics.median(bare) for bare, got in turns]
-    bare, got = ([1e3 * t for side in turns for t in side[n]] for n in (0, 1))
+            data = request_bytes(server.url, "m", inputs, rows=1, binary=True)
+            ours, theirs = multiprocessing.Pipe()
+            spawn = multiprocessing.get_context("spawn")
+            loop = spawn.Process(target=bare_loop, args=(path, len(data), theirs), daemon=True)
+            loop.start()
+            address, size = ours.recv()
+            bare, caller = Caller(address, data, size), Caller((server.host, server.port), data)
+            for _ in range(max(1, int(4 * seconds))):
+                turns.append(tuple(side.alone(seconds=0.25) for side in (raw, bare, caller)))
+            bare.socket.close()
+            loop.join()
+    medians = np.array([[statistics.median(side) for side in turn] for turn in turns])
+    added = 1e3 * (medians - medians[:, :1])
+    got = 1e3 * np.concatenate([turn[2] for turn in turns])
     return {
-        "raw_ms": statistics.median(bare), "p50_ms": statistics.median(got),
-        "p99_ms": statistics.quantiles(got, n=100)[98], "raw_p99_ms": statistics.quantiles(bare, n=100)[98],
-        "added_ms": 1e3 * statistics.median(added), "turns": [1e3 * a for a in added],
+        "raw_ms": 1e3 * float(np.median(medians[:, 0])), "p50_ms": float(np.median(got)),
+        "p99_ms": float(np.quantile(got, 0.99)), "added_ms": float(np.median(added[:, 2])),
+        "bare_socket_added_ms": float(np.median(added[:, 1])), "turns": added[:, 1:].tolist(),
     }  # fmt: skip
 
 
