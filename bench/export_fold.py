@@ -1,8 +1,9 @@
-"""What folding, runtime knobs and the input prologue cost: node counts and interleaved best-of-repeats CPU times.
+"""What folding, runtime knobs and the input prologue cost: node counts and interleaved CPU times, best of repeats.
 
     python bench/export_fold.py --model tf_efficientnet_lite0 --json fold.json
 
-The plain model is the same file with nothing folded in. One thread; ratios, because machines are noisy.
+The plain model is the same file with nothing folded in. One thread; ratios, because machines are noisy. The best is the
+lowest tenth of the repeats: a single lucky run, such as a clock that was raised for a moment, decides nothing.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ def main() -> None:
     names = [f"c{i}" for i in range(CLASSES)]
     rng = np.random.default_rng(1)
     found: dict[str, dict[str, float]] = {}
+    times: dict[tuple[str, str], list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         runs, feeds = {}, {}
         for name, settings in variants().items():
@@ -82,14 +84,18 @@ def main() -> None:
             shape = (8, 3, size, size) if settings.get("input") == "float32" else (8, size, size, 3)
             images = rng.integers(0, 256, shape).astype(np.float32 if settings.get("input") else np.uint8)
             feeds[name] = [{"images": images[:1]}, {"images": images}]
-            found[name] = {"nodes": len(OnnxFile.open(path).nodes), "batch 1": np.inf, "batch 8": np.inf}
-        end = time.perf_counter() + options.seconds
+            found[name] = {"nodes": len(OnnxFile.open(path).nodes)}
+        order, end = list(runs), time.perf_counter() + options.seconds
         while time.perf_counter() < end:
-            for name, run in runs.items():
-                for feed, key in zip(feeds[name], ("batch 1", "batch 8"), strict=True):
-                    start = time.process_time()
-                    run.run(["probabilities"], feed)
-                    found[name][key] = min(found[name][key], time.process_time() - start)
+            rng.shuffle(order)
+            for name in order:
+                for feed, key, repeats in zip(feeds[name], ("batch 1", "batch 8"), (6, 1), strict=True):
+                    for _ in range(repeats):
+                        start = time.process_time()
+                        runs[name].run(["probabilities"], feed)
+                        times.setdefault((name, key), []).append(time.process_time() - start)
+    for (name, key), spent in times.items():
+        found[name][key] = float(np.quantile(spent, 0.1))
     plain = found["plain"]
     rows = [
         (name, int(r["nodes"]), f"{r['batch 1'] / plain['batch 1']:.3f}", f"{r['batch 8'] / plain['batch 8']:.3f}")
