@@ -193,20 +193,20 @@ def rewrite(
     target = Path(target)
     try:
         _copy_external(source, target)
-        with open(source.path, "rb") as stream, _mapped(source.path) as buffer:
+        with _mapped(source.path) as buffer:
             parts = _model_parts(buffer, source, edit, drop_keys, producer, description)
-            with replacing(target) as temporary:
-                with open(temporary, "wb") as out:
-                    for part in parts:
-                        if isinstance(part, bytes):
-                            out.write(part)
-                        else:
-                            for chunk in _chunks(stream, part):
-                                out.write(chunk)
-                keys = metadata(OnnxFile.open(temporary))
-                with open(temporary, "ab") as out:  # protobuf lets a field stand anywhere, so also behind the graph
-                    for key, value in keys.items():
-                        out.write(wire.blob(14, wire.blob(1, key) + wire.blob(2, value)))
+        with open(source.path, "rb") as stream, replacing(target) as temporary:
+            with open(temporary, "wb") as out:
+                for part in parts:
+                    if isinstance(part, bytes):
+                        out.write(part)
+                    else:
+                        for chunk in _chunks(stream, part):
+                            out.write(chunk)
+            keys = metadata(OnnxFile.open(temporary))
+            with open(temporary, "ab") as out:  # protobuf lets a field stand anywhere, so also behind the graph
+                for key, value in keys.items():
+                    out.write(wire.blob(14, wire.blob(1, key) + wire.blob(2, value)))
     except OSError as error:
         raise DataError(f"cannot be written ({error.strerror or error})", where=target) from None
     return OnnxFile.open(target)
@@ -269,7 +269,9 @@ def _graph_parts(buffer: memoryview, graph: wire.Field, edit: GraphEdit) -> list
             continue
         _append(parts, (f.begin, f.end))
     parts += [wire.blob(1, node.encode()) for node in edit.nodes]
-    parts += [wire.blob(5, wire.encode_tensor(name, array)) for name, array in edit.initializers.items()]
+    for name, array in edit.initializers.items():
+        tensor = wire.encode_tensor(name, array)
+        parts += [wire.header(5, len(tensor)), tensor]
     parts += [wire.blob(11, value.encode()) for value in edit.inputs or ()]
     parts += [wire.blob(12, value.encode()) for value in edit.outputs or ()]
     return parts

@@ -152,8 +152,10 @@ def encode_tensor(name: str, array: NDArray[np.generic]) -> bytes:
     """A TensorProto with raw data."""
     array = np.ascontiguousarray(array)
     dims = b"".join(integer(1, d) for d in np.shape(array))
-    raw = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
-    return dims + integer(2, DTYPE_CODES[array.dtype.newbyteorder("=")]) + blob(8, name) + blob(9, raw)
+    raw = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    kind = integer(2, DTYPE_CODES[array.dtype.newbyteorder("=")])
+    # joined once: a classifier of a thousand classes is megabytes, and editing is done in little memory
+    return b"".join([dims, kind, blob(8, name), header(9, raw.nbytes), raw.reshape(-1).view(np.uint8).data])
 
 
 def decode_value(buffer: bytes | memoryview, start: int, end: int) -> Value:

@@ -205,6 +205,8 @@ def _run(model: bytes, feeds: Mapping[str, NDArray[np.float32]]) -> NDArray[np.f
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
+    options.add_session_config_entry("session.disable_prepacking", "1")  # another copy of the classifier
+    options.enable_cpu_mem_arena = False  # which would keep what the comparison took
     run = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = {i.name for i in run.get_inputs()}  # knobs with defaults are not among them
     return np.asarray(softmax(run.run(["logits"], {k: v for k, v in feeds.items() if k in names})[0]), np.float64)

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from calibrant.errors import ModelError, did_you_mean
 
 Array = NDArray[np.float64]
-LOST = 5e-6  # of a weight or a bias, by which it may differ after folding and undoing
+LOST = 5e-6  # of a bias, by which it may differ after folding and undoing
+SMALL = 1e-20  # a scale that leaves the range of float32 weights intact is larger, and smaller than its inverse
 GAUGES = ("none", "mean", "max", "logsoftmax")
 
 
@@ -67,21 +68,25 @@ class Affine:
             return self.a[:, None] * weight, self.a * bias + self.c
         return self.a @ weight, self.a @ bias + self.c
 
-    def undo(self, weight: Array, bias: Array) -> tuple[Array, Array]:
-        """The classifier before a diagonal map was folded into it."""
-        return weight / self.a[:, None], (bias - self.c) / self.a
+    def stored(self, weight: Array, bias: Array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The same in float32, rounded once; a diagonal map without a float64 copy of the whole in between."""
+        if not self.diagonal:
+            folded, shifted = self.onto(weight, bias)
+            return folded.astype(np.float32), shifted.astype(np.float32)
+        out = np.empty(weight.shape, np.float32)
+        np.multiply(self.a[:, None], weight, out=out, casting="same_kind", dtype=np.float64)
+        return out, (self.a * bias + self.c).astype(np.float32)
 
-    def recoverable(self, weight: Array, bias: Array) -> bool:
+    def recoverable(self, bias: Array) -> bool:
         """Does the classifier come back out of what is stored in float32?
 
         Not out of a matrix, nor where a vector's scale is 0 or so small that the digits of the bias drown in c.
         """
-        if not self.diagonal or np.any(self.a == 0):
+        if not self.diagonal or not np.all((np.abs(self.a) > SMALL) & (np.abs(self.a) < 1 / SMALL)):
             return False
-        stored_w, stored_b = (v.astype(np.float32).astype(np.float64) for v in self.onto(weight, bias))
-        w, b = self.undo(stored_w, stored_b)
-        near = np.abs(w - weight) <= LOST * np.abs(weight).max(1, keepdims=True)
-        return bool(near.all() and np.all(np.abs(b - bias) <= LOST * np.maximum(np.abs(bias), 1.0)))
+        # a weight keeps its digits under a scale; only the bias has c added, in which they may drown
+        stored = (self.a * bias + self.c).astype(np.float32).astype(np.float64)
+        return bool(np.all(np.abs((stored - self.c) / self.a - bias) <= LOST * np.maximum(np.abs(bias), 1.0)))
 
 
 @dataclass(frozen=True)

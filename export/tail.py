@@ -96,7 +96,7 @@ class Tail:
             return self.source, rest, fold, self.source
         if not fold.identity:
             rest.pop(0)
-        weight, bias = fold.onto(self.weight, self.bias)
+        weight, bias = fold.stored(self.weight, self.bias)
         graph.constant("head.weight", weight)
         graph.constant("head.bias", bias)
         name = graph.node("Gemm", self.source, OWN + "head.weight", OWN + "head.bias", transB=1)
@@ -206,7 +206,10 @@ def standalone(tail: Tail, *, opset: int = 18) -> bytes:
     edit = replace(tail, outputs=[o for o in tail.outputs if o != "features"]).edit(inputs)
     graph = [wire.blob(1, node.encode()) for node in edit.nodes]
     graph += [wire.blob(2, "tail")]
-    graph += [wire.blob(5, wire.encode_tensor(name, array)) for name, array in edit.initializers.items()]
+    for name, array in edit.initializers.items():
+        tensor = wire.encode_tensor(name, array)
+        graph += [wire.header(5, len(tensor)), tensor]
     graph += [wire.blob(11, value.encode()) for value in edit.inputs or ()]
     graph += [wire.blob(12, value.encode()) for value in edit.outputs or ()]
-    return wire.integer(1, 8) + wire.blob(7, b"".join(graph)) + wire.blob(8, wire.integer(2, opset))
+    head = [wire.integer(1, 8), wire.header(7, sum(map(len, graph)))]
+    return b"".join([*head, *graph, wire.blob(8, wire.integer(2, opset))])
