@@ -51,10 +51,12 @@ def export_triton(model: str | Path, repository: str | Path, config: TritonConfi
     card = source.card()
     check_intact(source, card)
     name = config.name or re.sub(r"[^A-Za-z0-9_.-]", "_", card.name)
-    if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*", name):
         raise ConfigError(f'"{name}" is not a model name', where="--name", fix="use letters, digits, _ . and -")
-    if config.max_batch < 1 or config.instances < 1:
-        raise ConfigError("batch size and instances must be at least 1")
+    if config.max_batch < 1 or config.instances < 1 or (config.threads is not None and config.threads < 1):
+        raise ConfigError("batch size, instances and threads must be at least 1")
+    if config.queue_delay_us < 0:
+        raise ConfigError(f"the queue delay is {config.queue_delay_us} microseconds", fix="give 0 or more")
     if config.ensemble and (card.input.dtype != "uint8" or card.knobs != "baked"):
         raise ConfigError(
             "the decoding step needs a file with uint8 input and baked knobs", where=model, fix="export such a file"

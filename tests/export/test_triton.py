@@ -119,6 +119,13 @@ def test_class_names_stay_on_one_line_and_strings_are_escaped(deployed: Path, tm
 def test_wrong_options_are_named(deployed: Path, variant: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a model name"):
         export_triton(deployed, tmp_path, TritonConfig(name="a/b"))
+    with pytest.raises(ConfigError, match="is not a model name"):
+        export_triton(deployed, tmp_path / "repository", TritonConfig(name=".."))
+    with pytest.raises(ConfigError, match="the queue delay is -5 microseconds"):
+        export_triton(deployed, tmp_path, TritonConfig(queue_delay_us=-5))
+    with pytest.raises(ConfigError, match="threads must be at least 1"):
+        export_triton(deployed, tmp_path, TritonConfig(threads=0))
+    assert not list(tmp_path.glob("*/1"))
     with pytest.raises(ConfigError, match="at least 1"):
         export_triton(deployed, tmp_path, TritonConfig(max_batch=0))
     path, _ = variant(knobs="runtime")
