@@ -36,7 +36,7 @@ def calibrate() -> None:
     "--adjust",
     type=float,
     metavar="STRENGTH",
-    help="The rows follow the target prior: fit inside the prior adjustment of this strength.",
+    help="The rows follow the target prior: fit inside the prior adjustment of this total strength.",
 )
 @click.option("--conformal", "alphas", type=float, multiple=True, metavar="ALPHA", help="Also fit prediction sets.")
 @click.option("--set", "kind", default="lac", show_default=True, help="Kind of prediction set: lac, aps or raps.")

@@ -46,9 +46,9 @@ def fit_file(
     """Fits on the labelled rows of a predictions file and records what they were and what it brought.
 
     `target_prior` alone weights the rows to that prior. With `adjust` the rows are taken to follow the target prior
-    already, and the map is fitted inside the deployed formula with that strength (the training prior stands in the
-    file). The numbers after calibration, prediction sets and abstain thresholds are cross-fitted: each row is judged by
-    a map that was fitted on other rows.
+    already, and the map is fitted inside the deployed formula with that total strength, as `export --adjust` means it:
+    the training prior, and the strength that the loss has absorbed, stand in the file. The numbers after calibration,
+    prediction sets and abstain thresholds are cross-fitted: each row is judged by a map that was fitted on other rows.
     """
     file = PredictionsFile.open(path)
     data = file.read().labelled()
@@ -58,8 +58,13 @@ def fit_file(
     settings: dict[str, Any] = dict(options or {})
     weights, shift, by_class = None, np.zeros(z.shape[1]), None
     if adjust is not None:
-        settings |= {"log_prior_ratio": _ratio(file.source, target_prior, Path(path)), "strength": adjust}
-        shift = adjust * settings["log_prior_ratio"]
+        ratio, absorbed = _ratio(file.source, target_prior, Path(path)), file.source.absorbed
+        strength = adjust
+        if absorbed:  # towards the uniform prior, by the loss
+            ratio, strength = adjust * ratio - absorbed * _ratio(file.source, None, Path(path)), 1.0
+        shift = strength * ratio
+        if shift.any():
+            settings |= {"log_prior_ratio": ratio, "strength": strength}
     elif target_prior is not None:
         target = read_prior(target_prior, file.source)
         share = np.bincount(y, minlength=z.shape[1]) / len(y)

@@ -6,18 +6,20 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from calibrant.calibration import Calibrator, evaluate, metrics
+from calibrant.calibration import Calibrator, evaluate, fit, metrics
 from calibrant.calibration.cli import calibrate
 from calibrant.calibration.cli import evaluate as evaluate_command
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import CalibrantError, ConfigError, DataError
-from calibrant.predictions import Predictions, Source
+from calibrant.model_card import Prior
+from calibrant.predictions import Predictions, PredictionsFile, Source
 
 
 def arrays(path: Path) -> dict[str, np.ndarray]:
@@ -122,6 +124,30 @@ def test_target_prior_weights_and_adjust_fits_inside(predictions: Path, tmp_path
     assert len(set(temperatures.values())) == 3
     text = run(evaluate_command, predictions, "--target-prior", "uniform")
     assert "weighted to the target prior" in text
+
+
+@pytest.mark.parametrize(("absorbed", "total", "target"), [(1.0, 1.0, None), (1.0, 1.5, None), (0.5, 1.0, "skewed")])
+def test_adjust_is_the_total_of_what_the_loss_absorbed_and_the_file_will_apply(
+    absorbed: float, total: float, target: str | None, predictions: Path, tmp_path: Path
+) -> None:
+    """The map is fitted inside the very shift that `export --adjust` of the same strength puts into the graph."""
+    data = PredictionsFile.open(predictions).read()
+    Predictions(data.ids, data.labels, data.logits, replace(data.source, absorbed=absorbed)).write(predictions)
+    shares = tuple((np.arange(1, 11) / 55).tolist())
+    (tmp_path / "prior.json").write_text(json.dumps(shares))
+    arguments = ("--target-prior", tmp_path / "prior.json") if target else ()
+    run(calibrate, predictions, "--out", tmp_path / "c.json", "--adjust", total, *arguments)
+    found = Calibrator.load(tmp_path / "c.json")
+    prior = Prior(data.source.train_prior, shares if target else None, absorbed, total - absorbed)
+    shift = prior.shift()
+    if shift is None:
+        assert "strength" not in found.fitted_on
+        shift = np.zeros(10)
+    else:
+        fitted_inside = found.fitted_on["strength"] * np.asarray(found.fitted_on["log_prior_ratio"])
+        np.testing.assert_allclose(fitted_inside, shift, atol=1e-12)
+    best = fit("temperature", data.logits, data.labels, log_prior_ratio=shift, strength=1.0)
+    assert found.parameters["temperature"] == pytest.approx(best.parameters["temperature"], rel=1e-9)
 
 
 def test_method_options_pass_through(predictions: Path, tmp_path: Path) -> None:
