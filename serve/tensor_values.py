@@ -28,14 +28,14 @@ def from_bytes(data: memoryview, spec: TensorSpec, shape: tuple[int, ...]) -> ND
             f'input "{spec.name}" of shape {shown(list(shape))} {spec.datatype} needs {count * dtype.itemsize} bytes, '
             f"got {len(data)}"
         )
-    flat = np.frombuffer(data, np.uint8 if spec.datatype == "BOOL" else dtype)
+    array: NDArray[Any] = np.ndarray(shape, np.uint8 if spec.datatype == "BOOL" else dtype, data)
     if spec.datatype == "BOOL":
-        if flat.size and flat.max() > 1:
+        if array.max() > 1:
             raise bad(f'input "{spec.name}" is BOOL and may hold the bytes 0 and 1 only')
-        flat = flat.view(np.bool_)
-    if not flat.flags.aligned:  # the tensor starts where the JSON ended; onnxruntime reads whole words
-        flat = flat.copy()
-    return _finite(flat, spec).reshape(shape)
+        array = array.view(np.bool_)
+    if not array.flags.aligned:  # the tensor starts where the JSON ended; onnxruntime reads whole words
+        array = array.copy()
+    return _finite(array, spec)
 
 
 def from_json(data: Any, spec: TensorSpec, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -104,11 +104,10 @@ def _cast(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
 
 def _finite(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
     if array.dtype.kind == "f":
-        array = array.reshape(-1)
         finite = np.isfinite(array)  # faster than a sum, which numpy adds up pair by pair
-        if not np.logical_and.reduce(finite):
+        if not np.logical_and.reduce(finite, axis=None):
             index = int(finite.argmin())
-            raise bad(f'input "{spec.name}" must be finite; element {index} is {array[index]} in {spec.datatype}')
+            raise bad(f'input "{spec.name}" must be finite; element {index} is {array.flat[index]} in {spec.datatype}')
     return array
 
 
