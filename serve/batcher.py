@@ -64,6 +64,7 @@ class Batcher:
     """`put` jobs from one thread; `deliver` is called from the worker with each list of finished jobs.
 
     `soon` calls back on the thread that puts, when that has read what there is: given where batches shall run there.
+    Their jobs are handed back at once, without `deliver`.
     """
 
     def __init__(
