@@ -28,9 +28,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from calibrant.calibration.accumulate import statistics_of
 from calibrant.calibration.calibrators.temperature import minimise_nll
 from calibrant.calibration.evaluation import evaluate
+from calibrant.calibration.statistics.accumulate import statistics_of
 from calibrant.progress import table
 
 
@@ -131,7 +131,7 @@ def costs(rows: int, classes: int, repeats: int, netcal: bool) -> dict[str, Any]
 
 def peak_rss(rows: int, classes: int = 10, shard_rows: int = 500_000) -> dict[str, float]:
     """Peak RSS of a fresh process that makes the statistics of Parquet shards."""
-    from calibrant.predictions import PredictionsWriter, Source
+    from calibrant.artifacts.predictions import PredictionsWriter, Source
 
     with tempfile.TemporaryDirectory() as folder:
         for i in range(max(1, rows // shard_rows)):
@@ -151,8 +151,8 @@ def peak_rss(rows: int, classes: int = 10, shard_rows: int = 500_000) -> dict[st
 
 
 def read(folder: Path) -> None:
-    from calibrant.calibration.sidecar import compute
-    from calibrant.predictions import PredictionsFile
+    from calibrant.artifacts.predictions import PredictionsFile
+    from calibrant.calibration.statistics.sidecar import compute
 
     file = PredictionsFile.open(folder)
     start = time.process_time()

@@ -220,7 +220,7 @@ def measure(
 
 def read_accuracy(entry: str) -> tuple[str, float]:
     """NAME=FILE to name and top-1 accuracy of the labelled rows of a predictions file."""
-    from calibrant.predictions import read_predictions
+    from calibrant.artifacts.predictions import read_predictions
 
     name, _, file = entry.partition("=")
     known = read_predictions(file).labelled()

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.artifacts.predictions import PredictionsWriter, Source
 from calibrant.calibration import fit
-from calibrant.predictions import PredictionsWriter, Source
 from calibrant.progress import table
 
 CLASSES = 10

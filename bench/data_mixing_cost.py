@@ -19,11 +19,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from calibrant.train.augment.mix import mix_donors, mix_superpixels
+from calibrant.train.augment.saliency import class_map, spectral_residual
+from calibrant.train.augment.superpixels import superpixels
 from calibrant.train.config import AugmentConfig
-from calibrant.train.mix import mix_donors, mix_superpixels
-from calibrant.train.model import build_model
-from calibrant.train.saliency import class_map, spectral_residual
-from calibrant.train.superpixels import superpixels
+from calibrant.train.model.feature_model import build_model
 
 
 def main() -> None:

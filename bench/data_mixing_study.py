@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from calibrant.artifacts.predictions import read_predictions
 from calibrant.calibration import metrics
-from calibrant.predictions import read_predictions
 from calibrant.train import fit, train_config
 from calibrant.train.data.leaves import LeafSpec, write_leaves
 from calibrant.train.evaluate import softmax

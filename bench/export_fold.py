@@ -18,11 +18,11 @@ import numpy as np
 import timm
 import torch
 
+from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.calibration import Calibrator
 from calibrant.export import export_onnx
-from calibrant.export.parity import session
-from calibrant.onnx_file import OnnxFile
-from calibrant.preprocessing import Preprocessing
+from calibrant.export.checks.parity import session
+from calibrant.images.preprocessing import Preprocessing
 from calibrant.progress import table
 
 CLASSES = 100

@@ -42,14 +42,14 @@ from torch import nn
 from calibrant.atomic import write_text
 from calibrant.calibration import evaluate, fit
 from calibrant.calibration.compare import compare
-from calibrant.calibration.metrics import ece_of, read_rows
+from calibrant.calibration.metrics.measures import ece_of, read_rows
 from calibrant.export import edit, export_onnx
-from calibrant.export.measure import agreement, quality, run_logits, run_outputs, time_together
-from calibrant.export.parity import softmax
-from calibrant.export.quantize import quantize
-from calibrant.export.quantize_report import lines
-from calibrant.export.trials import Data, row
-from calibrant.preprocessing import Preprocessing, open_image
+from calibrant.export.checks.measure import agreement, quality, run_logits, run_outputs, time_together
+from calibrant.export.checks.parity import softmax
+from calibrant.export.quantization.candidates import Data, row
+from calibrant.export.quantization.quantize import quantize
+from calibrant.export.quantization.report import lines
+from calibrant.images.preprocessing import Preprocessing, open_image
 from calibrant.progress import progress, table
 
 PREPROCESSING = Preprocessing((224, 224), 256, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))

@@ -29,7 +29,7 @@ from calibrant.progress import table
 from calibrant.train.heads.config import head_config
 from calibrant.train.heads.trainer import train_head
 from calibrant.train.losses import create_loss
-from calibrant.train.random import derive
+from calibrant.train.seeds import derive
 
 ROWS, WIDTH, CLASSES = 5000, 1280, 100
 
@@ -164,7 +164,7 @@ def bench_fused(images: Path, weights: Path | None, model: str, repeats: int) ->
     from calibrant.export import export_onnx
     from calibrant.train.heads.backbone import evaluation_transform, load_backbone
     from calibrant.train.heads.fused import fuse
-    from calibrant.train.model import build_model
+    from calibrant.train.model.feature_model import build_model
 
     backbone = load_backbone(model, weights=weights, pretrained=False)
     preprocessing = evaluation_transform(backbone)

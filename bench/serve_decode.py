@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from calibrant.preprocessing import Preprocessing, open_image
+from calibrant.images.preprocessing import Preprocessing, open_image
 
 
 def sources(folder: Path | None, n: int = 40) -> list[bytes]:

@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration import fit
-from calibrant.serve.monitor import CONFIDENCE_BINS, MonitorConfig
-from calibrant.serve.watch import Baseline, CalibrationAlarm, DriftAlarm, expected_accuracy
+from calibrant.calibration.monitoring.watch import Baseline, CalibrationAlarm, DriftAlarm, expected_accuracy
+from calibrant.serve.monitor.monitor import CONFIDENCE_BINS, MonitorConfig
 
 NETS = ("resnet20", "resnet56")
 MODES = ("own", "given")

@@ -35,11 +35,11 @@ import httpx
 import numpy as np
 import psutil
 
-from calibrant.model_card import KEY, InputSpec, ModelCard
-from calibrant.preprocessing import Preprocessing
-from calibrant.serve.background import running
-from calibrant.serve.loadgen import Load, request_bytes, run
-from calibrant.serve.session import Session
+from calibrant.artifacts.model_card import KEY, InputSpec, ModelCard
+from calibrant.images.preprocessing import Preprocessing
+from calibrant.serve.engine.session import Session
+from calibrant.serve.load.generator import Load, request_bytes, run
+from calibrant.serve.processes.background import running
 
 SERVER, CALLERS = 0, 1  # cores
 PARTS = ("share", "alone", "caps", "logging")

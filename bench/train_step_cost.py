@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from calibrant.train.losses import create_loss
-from calibrant.train.model import build_model
+from calibrant.train.model.feature_model import build_model
 
 BAR = 1.02
 LOSSES = ("ce", "vace", "fedlas-ls", "fedlas-mbls")

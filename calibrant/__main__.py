@@ -1,6 +1,6 @@
 """`python -m calibrant`."""
 
-from calibrant.cli import main
+from calibrant.commands.root import main
 
 if __name__ == "__main__":
     main()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibrant.cli import DefaultCommandGroup
+from calibrant.command_group import DefaultCommandGroup
 from calibrant.errors import CheckFailed, ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def fit_command(
              isotonic histogram beta bbq enir ensemble-temperature auto
     Example: calibrant calibrate runs/first/predictions/val.parquet --method auto --conformal 0.1
     """
-    from calibrant.calibration.fitting import Decisions, fit_file
+    from calibrant.calibration.files import Decisions, fit_file
 
     if abstain_risk is not None and abstain_coverage is not None:
         raise ConfigError("--abstain-risk and --abstain-coverage were both given", fix="pass one of them")
@@ -84,9 +84,9 @@ def cross_check_command(predictions: Path, bins: int, as_json: bool) -> None:
     \b
     Example: calibrant calibrate cross-check runs/first/predictions/val.parquet
     """
+    from calibrant.artifacts.predictions import read_predictions
     from calibrant.calibration.cross_check import cross_check
     from calibrant.errors import DataError
-    from calibrant.predictions import read_predictions
     from calibrant.progress import table
 
     data = read_predictions(predictions).labelled()
@@ -139,7 +139,7 @@ def evaluate(
       calibrant evaluate runs/ce/predictions/test.parquet runs/vace/predictions/test.parquet --compare
     """
     from calibrant.atomic import write_json, write_text
-    from calibrant.calibration.fitting import evaluate_files
+    from calibrant.calibration.files import evaluate_files
     from calibrant.calibration.report.tables import text_table
 
     if figure is not None and figure.suffix.lower() not in _FIGURES:
@@ -220,7 +220,7 @@ def _options(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 def _account(calibrator: Calibrator) -> str:
     """What was fitted and what it brought."""
-    from calibrant.calibration.intervals import Measured
+    from calibrant.calibration.intervals.binned import Measured
     from calibrant.calibration.report.tables import interval, number
     from calibrant.progress import table
 

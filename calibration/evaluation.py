@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant.calibration import intervals
-from calibrant.calibration.accumulate import statistics_of_probabilities
 from calibrant.calibration.adjustment import class_weights
-from calibrant.calibration.bins import Bins
-from calibrant.calibration.intervals import GapSample, Measured, mean_interval, measure_gaps, share_interval
-from calibrant.calibration.mass import mass_bins, mass_rows
-from calibrant.calibration.metrics import debiased_of, ece_of, over_under_of, rms_of
-from calibrant.calibration.ranking import area_under_risk_coverage, auroc_of
-from calibrant.calibration.ranking_intervals import measure_aurc, measure_auroc, ranking_of_cells
-from calibrant.calibration.smooth_intervals import measure_smooth
-from calibrant.calibration.statistics import Statistics
+from calibrant.calibration.intervals import binned
+from calibrant.calibration.intervals.binned import GapSample, Measured, mean_interval, measure_gaps, share_interval
+from calibrant.calibration.intervals.ranking import measure_aurc, measure_auroc, ranking_of_cells
+from calibrant.calibration.intervals.smooth import measure_smooth
+from calibrant.calibration.metrics.measures import debiased_of, ece_of, over_under_of, rms_of
+from calibrant.calibration.metrics.ranking import area_under_risk_coverage, auroc_of
+from calibrant.calibration.statistics.accumulate import statistics_of_probabilities
+from calibrant.calibration.statistics.bins import Bins
+from calibrant.calibration.statistics.mass import mass_bins, mass_rows
+from calibrant.calibration.statistics.statistics import Statistics
 
 Vector = NDArray[np.float64]
 
@@ -148,7 +148,7 @@ def scores(s: Statistics) -> dict[str, Measured]:
     recall = right[present] / n[present]
     smoothed = (right[present] + 1) / (n[present] + 2)
     balanced = float(recall.mean())
-    half = intervals.Z95 * float(np.sqrt((smoothed * (1 - smoothed) / n[present]).sum())) / int(present.sum())
+    half = binned.Z95 * float(np.sqrt((smoothed * (1 - smoothed) / n[present]).sum())) / int(present.sum())
     hits = (s.right.total + s.wrong_by_predicted.total).sum(axis=1)
     expected = np.maximum(s.probability.total.sum(axis=1), 1e-300)
     calibrated = float((hits / expected)[present].mean()) if s.class_weights is None else None
@@ -186,7 +186,7 @@ def _macro_f1(s: Statistics) -> Measured:
     influence = -f1[true] * scale[true] - f1[predicted] * scale[predicted] + 2 * scale[true] * (true == predicted)
     influence /= int(present.sum())
     variance = float((s.weights[true] ** 2 * count) @ influence**2) / total**2
-    half = intervals.Z95 * float(np.sqrt(variance))
+    half = binned.Z95 * float(np.sqrt(variance))
     return Measured(value, max(value - half, 0.0), min(value + half, 1.0))
 
 
@@ -228,7 +228,7 @@ def _classwise(s: Statistics, bins: int) -> Measured:
     table = Bins(np.rint(rows).astype(np.int64), rows, total, positive)
     full = np.where(rows > 0, rows, 1.0)
     sample = GapSample.of(table, None, squares / full - (total / full) ** 2)
-    return measure_gaps(sample, "sum", value=ece_of(table), draws=intervals.DRAWS if s.classes <= 20 else 200)
+    return measure_gaps(sample, "sum", value=ece_of(table), draws=binned.DRAWS if s.classes <= 20 else 200)
 
 
 def _reliability(table: Bins, bins: int) -> dict[str, tuple[float, ...]]:

@@ -9,10 +9,10 @@ from typing import Any
 import streamlit as st
 
 from calibrant.dashboard import settings
-from calibrant.dashboard.artifacts import Shelf
-from calibrant.dashboard.plain import plain
-from calibrant.dashboard.shelf import scan
+from calibrant.dashboard.folder.artifacts import Shelf
+from calibrant.dashboard.folder.index import scan
 from calibrant.dashboard.views import laboratory, overview, production, reliability, training, tryit
+from calibrant.dashboard.widgets.markdown_escape import plain
 from calibrant.errors import CalibrantError
 
 log = logging.getLogger(__name__)

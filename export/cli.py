@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from calibrant.cli import DefaultCommandGroup
+from calibrant.command_group import DefaultCommandGroup
 from calibrant.errors import CheckFailed, ConfigError
 
 PATH = click.Path(path_type=Path)
@@ -51,7 +51,7 @@ def export_command(run: Path, out: Path, config: Path | None, as_json: bool, **o
     calibrant export runs/birds --calibrator calibrator.json --adjust 1 --out birds.onnx
     """
     from calibrant.config import build, read_toml
-    from calibrant.export.card_text import summary
+    from calibrant.export.checks.card_text import summary
     from calibrant.export.config import ExportConfig
     from calibrant.export.run import export_run
 
@@ -75,7 +75,7 @@ def verify(model: Path, run: Path | None, images: Path | None, predictions: Path
     \b
     calibrant verify birds.onnx --run runs/birds --images data/birds/test
     """
-    from calibrant.export.verify import verify_file
+    from calibrant.export.checks.verify import verify_file
 
     report, lines = verify_file(model, run, images, predictions)
     click.echo(json.dumps(report, indent=2) if as_json else "\n".join(lines))
@@ -113,7 +113,7 @@ def triton(
     calibrant export triton birds.onnx repository/ --max-batch 32
     """
     from calibrant.atomic import write_text
-    from calibrant.export.triton import TritonConfig, export_triton, kserve_manifest
+    from calibrant.export.triton.repository import TritonConfig, export_triton, kserve_manifest
 
     if (kserve is None) != (storage_uri is None):
         raise ConfigError("--kserve and --storage-uri go together", fix="give both or none")
@@ -145,8 +145,8 @@ def quantize(
     \b
     calibrant quantize birds.onnx --data birds/val --calibration birds/train --out birds-int8.onnx
     """
-    from calibrant.export.quantize import quantize_folders
-    from calibrant.export.quantize_report import lines
+    from calibrant.export.quantization.quantize import quantize_folders
+    from calibrant.export.quantization.report import lines
 
     _check_out(out)
     keep = None if keep_float is None else [b.strip() for b in keep_float.split(",") if b.strip() not in ("", "none")]

@@ -18,17 +18,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.artifacts.model_card import KEY, ModelCard
+from calibrant.artifacts.onnx_file import OnnxFile, rewrite
 from calibrant.errors import CheckFailed, ConfigError, DataError, did_you_mean
-from calibrant.export import speed
-from calibrant.export.assemble import build_tail, calibrator_of, feature_dim, knob_defaults, raw_head, write_deployed
+from calibrant.export.checks import speed
+from calibrant.export.checks.inspection import check_intact
+from calibrant.export.checks.parity import steady_rows
 from calibrant.export.config import check_threshold, read_prior
-from calibrant.export.expression import kept_threshold, warn_if_moved
-from calibrant.export.fold import Array, FittedCalibrator, apply_gauge
-from calibrant.export.inspection import check_intact
-from calibrant.export.parity import steady_rows
-from calibrant.export.tail import Tail
-from calibrant.model_card import KEY, ModelCard
-from calibrant.onnx_file import OnnxFile, rewrite
+from calibrant.export.graph.assemble import (
+    build_tail,
+    calibrator_of,
+    feature_dim,
+    knob_defaults,
+    raw_head,
+    write_deployed,
+)
+from calibrant.export.graph.fit_context import kept_threshold, warn_if_moved
+from calibrant.export.graph.fold import Array, FittedCalibrator, apply_gauge
+from calibrant.export.graph.tail import Tail
 
 log = logging.getLogger(__name__)
 TOLERANCE = 1e-5  # of the edited tail's probabilities against numpy
@@ -163,7 +170,7 @@ def check_tail(tail: Tail, card: ModelCard) -> float:
     """Largest difference in probabilities between the tail in onnxruntime and the one formula in numpy."""
     from calibrant.calibration.adjustment import adjusted_logits
     from calibrant.calibration.softmax import softmax
-    from calibrant.export.tail import standalone
+    from calibrant.export.graph.tail import standalone
 
     rng = np.random.default_rng(0)
     if tail.weight is not None and tail.bias is not None:

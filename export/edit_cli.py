@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from calibrant.artifacts.model_card import ModelCard
 from calibrant.errors import CheckFailed, ConfigError, DataError, FormatError
-from calibrant.model_card import ModelCard
 
 PATH = click.Path(path_type=Path)
 
@@ -25,8 +25,8 @@ def inspect(model: Path, as_json: bool, as_markdown: bool, check: bool) -> None:
     calibrant inspect birds.onnx
     calibrant inspect birds.onnx --markdown > MODEL_CARD.md
     """
-    from calibrant.export.card_text import markdown, summary
-    from calibrant.export.inspection import describe, foreign_lines
+    from calibrant.export.checks.card_text import markdown, summary
+    from calibrant.export.checks.inspection import describe, foreign_lines
 
     found = describe(model)
     card = found.card
@@ -136,6 +136,6 @@ def _names(path: Path) -> list[str] | dict[str, str]:
 
 
 def _done(card: ModelCard, path: Path) -> None:
-    from calibrant.export.card_text import summary
+    from calibrant.export.checks.card_text import summary
 
     click.echo(summary(card, path))

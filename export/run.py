@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.artifacts.model_card import ModelCard
 from calibrant.calibration import Calibrator
 from calibrant.errors import CheckFailed, ConfigError, DataError, ModelError
-from calibrant.export import speed
+from calibrant.export.checks import speed
+from calibrant.export.checks.parity import Reference as ReferenceCall
+from calibrant.export.checks.stored_predictions import check_predictions, find_predictions, line
 from calibrant.export.config import ExportConfig, read_prior
 from calibrant.export.edit import restamp
-from calibrant.export.expression import threshold, warn_if_moved
-from calibrant.export.on_predictions import check_predictions, find_predictions, line
-from calibrant.export.parity import Reference as ReferenceCall
+from calibrant.export.graph.fit_context import threshold, warn_if_moved
+from calibrant.export.graph.wrapper import Body
 from calibrant.export.to_onnx import Reference, export_onnx
-from calibrant.export.wrapper import Body
-from calibrant.model_card import ModelCard
-from calibrant.preprocessing import IMAGE_SUFFIXES, Preprocessing, open_image
-from calibrant.train.run import TrainedModel, load_run, read_config
+from calibrant.images.preprocessing import IMAGE_SUFFIXES, Preprocessing, open_image
+from calibrant.train.run.folder import TrainedModel, load_run, read_config
 
 log = logging.getLogger(__name__)
 REAL_IMAGES = 32
@@ -144,7 +144,7 @@ def real_images(
 
 def reference_of(trained: TrainedModel, card: ModelCard) -> ReferenceCall:
     """The run behind the formula of a card: what the deployed file must say."""
-    from calibrant.export.assemble import calibrator_of
+    from calibrant.export.graph.assemble import calibrator_of
     from calibrant.export.to_onnx import prepare
 
     body = Body(prepare(trained.network), card.preprocessing, "uint8" if card.input.dtype == "uint8" else "float32")

@@ -19,20 +19,20 @@ from numpy.typing import NDArray
 from torch import nn
 
 from calibrant._version import __version__
+from calibrant.artifacts.model_card import Head, InputSpec, ModelCard
+from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.errors import CheckFailed, ModelError
-from calibrant.export.assemble import build_tail, knob_defaults, write_deployed
-from calibrant.export.fold import FittedCalibrator, check_temperatures
-from calibrant.export.head import cut, find_head, rename
-from calibrant.export.locate import first_difference
-from calibrant.export.parity import EVERY_LEVEL, Expected, Report, Tolerance, compare, steady_rows
-from calibrant.export.settings import Vector, check_settings, checked_names, checked_priors
-from calibrant.export.tail import OUTPUTS, check_choices, tail_reads
-from calibrant.export.trace import BATCH, trace
-from calibrant.export.wrapper import Body, Formula, Input, split_outputs
-from calibrant.model_card import Head, InputSpec, ModelCard
-from calibrant.onnx_file import OnnxFile
-from calibrant.preprocessing import Preprocessing
-from calibrant.train.model import FeatureModel
+from calibrant.export.checks.locate import first_difference
+from calibrant.export.checks.parity import EVERY_LEVEL, Expected, Report, Tolerance, compare, steady_rows
+from calibrant.export.graph.assemble import build_tail, knob_defaults, write_deployed
+from calibrant.export.graph.fold import FittedCalibrator, check_temperatures
+from calibrant.export.graph.head import cut, find_head, rename
+from calibrant.export.graph.settings import Vector, check_settings, checked_names, checked_priors
+from calibrant.export.graph.tail import OUTPUTS, check_choices, tail_reads
+from calibrant.export.graph.trace import BATCH, trace
+from calibrant.export.graph.wrapper import Body, Formula, Input, split_outputs
+from calibrant.images.preprocessing import Preprocessing
+from calibrant.train.model.feature_model import FeatureModel
 from calibrant.train.vit.deploy import for_export
 
 log = logging.getLogger(__name__)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from calibrant.serve.classifier import Classifier, load
-    from calibrant.serve.result import Result
+    from calibrant.serve.engine.classifier import Classifier, load
+    from calibrant.serve.engine.result import Result
 
 __all__ = ["Classifier", "Result", "load"]
 
-_WHERE = {"Classifier": "classifier", "load": "classifier", "Result": "result"}
+_WHERE = {"Classifier": "engine.classifier", "load": "engine.classifier", "Result": "engine.result"}
 
 
 def __getattr__(name: str) -> Any:

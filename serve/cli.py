@@ -81,9 +81,9 @@ def serve(
 
     from calibrant.errors import ConfigError
     from calibrant.serve.config import ModelSpec, ServeConfig, Share
-    from calibrant.serve.limits import Limits
-    from calibrant.serve.monitor import MonitorConfig
-    from calibrant.serve.workers import Seat, Supervisor
+    from calibrant.serve.http.limits import Limits
+    from calibrant.serve.monitor.monitor import MonitorConfig
+    from calibrant.serve.processes.workers import Seat, Supervisor
 
     seat = Seat.from_environment()
     specs = [ModelSpec.parse(text) for text in models]
@@ -100,14 +100,14 @@ def serve(
         watch=MonitorConfig(sample=sample, keep_days=keep_days), **options,
     )  # fmt: skip
     if engine == "ray":
-        from calibrant.serve import ray
+        from calibrant.serve.processes import ray
 
         ray.run(config, workers, announce=lambda url, names: _announce(url, names, None, workers))
         return
     if workers > 1 and seat is None:
         found = Supervisor(config, workers)
         sys.exit(found.run(announce=lambda f: _announce(f["url"], f["models"], f["grpc_port"], workers)))
-    from calibrant.serve.server import Server
+    from calibrant.serve.processes.server import Server
 
     server = Server(config, seat)
     server.run(announce=lambda url: _announce(url, sorted(server.repository.models), server.grpc_port, 1))

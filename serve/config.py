@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from calibrant.errors import ConfigError
-from calibrant.serve.limits import Limits
-from calibrant.serve.monitor import MonitorConfig
+from calibrant.serve.http.limits import Limits
+from calibrant.serve.monitor.monitor import MonitorConfig
 
 _SPEC = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(@(?P<version>[A-Za-z0-9._-]+))?=(?P<path>.+)")
 _SHARE = re.compile(r"(?P<name>[^@=]+)@(?P<version>[^@=]+)=(?P<share>[0-9.]+)")

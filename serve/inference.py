@@ -14,12 +14,14 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from calibrant.errors import CalibrantError
-from calibrant.serve import answers, people, protocol
-from calibrant.serve.batcher import Job
-from calibrant.serve.limits import Limits, compress, decompress
-from calibrant.serve.message import Request, Response
-from calibrant.serve.models import Model, Repository
-from calibrant.serve.refusal import Refusal, bad
+from calibrant.serve.http import picture_api
+from calibrant.serve.http.limits import Limits, compress, decompress
+from calibrant.serve.models.batcher import Job
+from calibrant.serve.models.repository import Model, Repository
+from calibrant.serve.protocol.answer import encode
+from calibrant.serve.protocol.errors import Refusal, bad
+from calibrant.serve.protocol.message import Request, Response
+from calibrant.serve.protocol.request import InferRequest, parse
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ class Inference:
 
     def _parse(self, model: Model, request: Request, respond: Respond) -> None:
         try:
-            infer = protocol.parse(request.body, _json_length(request), model.target)
+            infer = parse(request.body, _json_length(request), model.target)
         except Exception as error:
             self.fail(model, request, respond, error)
             return
@@ -78,7 +80,7 @@ class Inference:
         except (Refusal, CalibrantError) as error:
             self.fail(model, request, respond, error)
 
-    def identify(self, model: Model, infer: protocol.InferRequest) -> None:
+    def identify(self, model: Model, infer: InferRequest) -> None:
         """An id of our own where the caller gave none and a label may come later."""
         if model.monitor is not None and not infer.id:
             infer.id = f"{self._prefix}-{next(self._serial)}"
@@ -105,7 +107,7 @@ class Inference:
         self,
         model: Model,
         request: Request,
-        infer: protocol.InferRequest,
+        infer: InferRequest,
         answer: Callable[[Job], None],
         respond: Respond,
     ) -> None:
@@ -140,10 +142,10 @@ class Inference:
             raise
         self._shadow(model, infer, job)
 
-    def _answer(self, model: Model, infer: protocol.InferRequest, job: Job, request: Request) -> Response:
+    def _answer(self, model: Model, infer: InferRequest, job: Job, request: Request) -> Response:
         start = time.perf_counter_ns()
         tensors = model.finish(infer, job.result or {})
-        encoded = answers.encode(model.name, model.version, infer, tensors, model.class_names)
+        encoded = encode(model.name, model.version, infer, tensors, model.class_names)
         response = Response(200, encoded.parts)
         if encoded.header_length is not None:
             response.content_type = b"application/octet-stream"
@@ -157,7 +159,7 @@ class Inference:
         model.statistics.output_ns += time.perf_counter_ns() - start
         return response
 
-    def _watch(self, model: Model, infer: protocol.InferRequest, job: Job) -> None:
+    def _watch(self, model: Model, infer: InferRequest, job: Job) -> None:
         """Hands the answer to the model's monitor."""
         monitor = model.monitor
         if monitor is not None and infer.id is not None and job.result is not None and "logits" in job.result:
@@ -165,7 +167,7 @@ class Inference:
                 return
             monitor.record(infer.id, job.result["logits"], job.finished - job.queued)
 
-    def _shadow(self, model: Model, infer: protocol.InferRequest, job: Job) -> None:
+    def _shadow(self, model: Model, infer: InferRequest, job: Job) -> None:
         """A copy of the request for a version that answers nobody, when it has nothing else to do."""
         for version, share in self.repository.shadows.get(model.name, ()):
             shadow = self.repository.models.get(model.name, {}).get(version)
@@ -176,7 +178,7 @@ class Inference:
                 continue
             self._copy(shadow, infer, job)
 
-    def _copy(self, shadow: Model, infer: protocol.InferRequest, job: Job) -> None:
+    def _copy(self, shadow: Model, infer: InferRequest, job: Job) -> None:
         def done(copy: Job) -> None:
             shadow.active -= 1
             if copy.result is not None:
@@ -198,7 +200,7 @@ class Inference:
             raise Refusal(400, "`id` is empty; leave it out or give one")
         if b"content-encoding" in request.headers:
             raise Refusal(415, "pictures are compressed already; send them without Content-Encoding")
-        asked = people.read(request.body, request.headers.get(b"content-type", b""), query, self.limits)
+        asked = picture_api.read(request.body, request.headers.get(b"content-type", b""), query, self.limits)
         request_id = asked.id or request_id
         if request_id is not None and len(request_id) > LONGEST_ID:
             raise bad(f"`id` has {len(request_id)} characters; at most {LONGEST_ID} are kept")
@@ -210,19 +212,19 @@ class Inference:
         self._decoding += 1
         model.active += 1  # the model must not be retired while its pictures are being decoded
         future = asyncio.get_running_loop().run_in_executor(
-            self._decoders, people.decode, card, asked.images, self.limits
+            self._decoders, picture_api.decode, card, asked.images, self.limits
         )
 
         def answer(job: Job) -> None:
-            result = people.result(model, asked.knobs, job.result or {})
-            respond(Response.json(people.body(model, asked, result, request_id)))
+            result = picture_api.result(model, asked.knobs, job.result or {})
+            respond(Response.json(picture_api.body(model, asked, result, request_id)))
 
         def decoded(finished: asyncio.Future[Any]) -> None:
             self._decoding -= 1
             model.active -= 1
             try:
                 feed = finished.result()
-                infer = protocol.InferRequest(model.classifier.feeds(feed), len(feed), [], request_id, asked.knobs)
+                infer = InferRequest(model.classifier.feeds(feed), len(feed), [], request_id, asked.knobs)
                 infer.pictures = True
                 self.submit(model, request, infer, answer, respond)
             except Exception as error:

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from PIL import Image
 
-from calibrant.cli import main
+from calibrant.commands.root import main
 
 
 def run(

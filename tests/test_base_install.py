@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROBE = """
 import importlib.util, json, sys, time, urllib.request
 from pathlib import Path
-from calibrant.serve.background import running
+from calibrant.serve.processes.background import running
 
 absent = ["torch", "onnx", "timm", "netcal", "streamlit", "sklearn"]
 found = [name for name in absent if importlib.util.find_spec(name)]

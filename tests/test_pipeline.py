@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("onnx")
 
-from calibrant.predictions import read_predictions
+from calibrant.artifacts.predictions import read_predictions
 
 ROOT = Path(__file__).resolve().parents[1]
 

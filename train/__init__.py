@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from calibrant.train.config import TrainConfig, train_config
     from calibrant.train.engine import fit
     from calibrant.train.predict import predict_run
-    from calibrant.train.run import TrainedModel, load_run
+    from calibrant.train.run.folder import TrainedModel, load_run
 
 __all__ = ["TrainConfig", "TrainedModel", "fit", "load_run", "predict_run", "train_config"]
 
@@ -19,7 +19,7 @@ __all__ = ["TrainConfig", "TrainedModel", "fit", "load_run", "predict_run", "tra
 _HOMES = {
     "fit": "engine",
     "TrainConfig": "config", "train_config": "config", "predict_run": "predict",
-    "TrainedModel": "run", "load_run": "run",
+    "TrainedModel": "run.folder", "load_run": "run.folder",
 }  # fmt: skip
 
 

@@ -172,7 +172,7 @@ def _report(run: Path, *, as_json: bool) -> None:
     import json
 
     from calibrant.train.engine import bad_images
-    from calibrant.train.history import read_history
+    from calibrant.train.run.history import read_history
 
     lines = read_history(run)
     best = next(line for line in reversed(lines) if line["best"])

@@ -15,45 +15,32 @@ import torch
 from calibrant.atomic import write_json, write_text
 from calibrant.config import to_table
 from calibrant.errors import ConfigError, DataError
-from calibrant.preprocessing import Preprocessing
-from calibrant.train.checkpoint import load_checkpoint, remove_leftovers
+from calibrant.images.preprocessing import Preprocessing
+from calibrant.train.augment.crops import Augmentation
+from calibrant.train.augment.donors import Donors
+from calibrant.train.augment.mix import wanted_saliency
 from calibrant.train.config import TrainConfig, train_config
-from calibrant.train.data.augment import Augmentation
-from calibrant.train.data.donors import Donors
 from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.data.loader import BatchPlan, TrainDataset, make_loader
+from calibrant.train.data.pixel_source import prepare_images, worker_count
 from calibrant.train.data.pixels import FileStore, PixelStore
 from calibrant.train.data.sources import SAMPLER_STRENGTH, donors_of, read_data, sampling_weights
 from calibrant.train.distributed import Ranks, barrier, pick_device, processes, same_start
 from calibrant.train.evaluate import EvalSource
-from calibrant.train.history import History
-from calibrant.train.images import prepare_images, worker_count
 from calibrant.train.loop import Epoch, Parts, Trainer, autocast
 from calibrant.train.losses import create_loss
 from calibrant.train.losses.base import Loss
 from calibrant.train.losses.prior import total_correction
-from calibrant.train.mix import wanted_saliency
-from calibrant.train.model import FeatureModel
-from calibrant.train.network import build_network
+from calibrant.train.model.feature_model import FeatureModel
+from calibrant.train.model.network import build_network
+from calibrant.train.model.synced_norm import sync_batch_norm
 from calibrant.train.optim import build_optimizer, build_schedule, default_lr
 from calibrant.train.predict import write_predictions
-from calibrant.train.random import seed_everything
-from calibrant.train.record import (
-    check_fingerprint,
-    data_corrections,
-    fingerprint_of,
-    model_block,
-    run_block,
-)
-from calibrant.train.run import (
-    CHECKPOINT_FILE,
-    CONFIG_FILE,
-    MODEL_FILE,
-    load_run,
-    read_config,
-    save_model,
-)
-from calibrant.train.synced_norm import sync_batch_norm
+from calibrant.train.run.checkpoint import load_checkpoint, remove_leftovers
+from calibrant.train.run.folder import CHECKPOINT_FILE, CONFIG_FILE, MODEL_FILE, load_run, read_config, save_model
+from calibrant.train.run.history import History
+from calibrant.train.run.run_record import check_fingerprint, data_corrections, fingerprint_of, model_block, run_block
+from calibrant.train.seeds import seed_everything
 from calibrant.train.vit.gallery import write_gallery
 
 logger = logging.getLogger(__name__)

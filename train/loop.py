@@ -19,22 +19,22 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from calibrant.errors import DataError, ModelError
-from calibrant.preprocessing import Preprocessing
+from calibrant.images.preprocessing import Preprocessing
 from calibrant.progress import bar
-from calibrant.train.checkpoint import save_checkpoint
+from calibrant.train.augment.mix import mix, mix_donors
+from calibrant.train.augment.saliency import Saliency
 from calibrant.train.config import TrainConfig
 from calibrant.train.data.loader import Batch, BatchPlan, to_network
 from calibrant.train.data.pixels import BadImage
 from calibrant.train.distributed import Ranks, any_rank, gather_uneven, same_buffers
 from calibrant.train.evaluate import EvalSource, run_network, softmax, validation_metrics
-from calibrant.train.history import History
 from calibrant.train.losses.base import Loss, MixedTarget
-from calibrant.train.mix import mix, mix_donors
-from calibrant.train.model import FeatureModel
-from calibrant.train.random import generator, seed_everything
-from calibrant.train.run import CHECKPOINT_FILE, MODEL_FILE
-from calibrant.train.saliency import Saliency
-from calibrant.train.synced_norm import Synced
+from calibrant.train.model.feature_model import FeatureModel
+from calibrant.train.model.synced_norm import Synced
+from calibrant.train.run.checkpoint import save_checkpoint
+from calibrant.train.run.folder import CHECKPOINT_FILE, MODEL_FILE
+from calibrant.train.run.history import History
+from calibrant.train.seeds import generator, seed_everything
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from calibrant.errors import ConfigError, did_you_mean
 from calibrant.train.config import TrainConfig
-from calibrant.train.model import FeatureModel
+from calibrant.train.model.feature_model import FeatureModel
 
 
 def default_lr(config: TrainConfig) -> float:

@@ -9,16 +9,16 @@ from typing import Literal
 import numpy as np
 import torch
 
+from calibrant.artifacts.predictions import PredictionsWriter
 from calibrant.atomic import write_text
 from calibrant.errors import DataError, did_you_mean
-from calibrant.predictions import PredictionsWriter
 from calibrant.progress import bar
+from calibrant.train.augment.views import Views
 from calibrant.train.data.folder import from_files, image_files, read_known_classes, require_folder, split_folder
 from calibrant.train.data.image_set import ImageSet
 from calibrant.train.distributed import Ranks, pick_device
 from calibrant.train.evaluate import EvalSource, network_batches
-from calibrant.train.run import TrainedModel, load_run
-from calibrant.train.views import Views
+from calibrant.train.run.folder import TrainedModel, load_run
 
 
 def predict_run(

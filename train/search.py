@@ -20,9 +20,9 @@ from calibrant.config import to_table
 from calibrant.errors import ConfigError
 from calibrant.train.config import TrainConfig, train_config
 from calibrant.train.engine import fit
-from calibrant.train.history import read_history
 from calibrant.train.loop import LOWER_IS_BETTER
-from calibrant.train.run import CHECKPOINT_FILE
+from calibrant.train.run.folder import CHECKPOINT_FILE
+from calibrant.train.run.history import read_history
 
 RESULT_FILE = "search.json"
 

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.bins import equal_width_edges, sums
 from calibrant.calibration.calibrators.base import Form, Matrix
 from calibrant.calibration.inputs import Floats, Labels, Weights
 from calibrant.calibration.softmax import floored_logits, softmax
+from calibrant.calibration.statistics.bins import equal_width_edges, sums
 from calibrant.errors import ConfigError, MissingExtra
 
 Vector = NDArray[np.float64]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibrant.calibration.ranking import RiskCoverage, risk_coverage
+from calibrant.calibration.metrics.ranking import RiskCoverage, risk_coverage
 from calibrant.calibration.report.figures import GREY, OVER, PALE, UNDER, Model, new_figure, shortened, style
-from calibrant.calibration.statistics import Statistics
+from calibrant.calibration.statistics.statistics import Statistics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant.atomic import write_bytes
+from calibrant.calibration.diagrams.reliability import ReliabilityDiagram, reliability_diagram
 from calibrant.calibration.evaluation import Evaluation
-from calibrant.calibration.reliability import ReliabilityDiagram, reliability_diagram
-from calibrant.calibration.statistics import Statistics
+from calibrant.calibration.statistics.statistics import Statistics
 from calibrant.errors import ConfigError
 
 if TYPE_CHECKING:

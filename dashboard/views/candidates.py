@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from calibrant.dashboard import controls, pictures, rows, settings
-from calibrant.dashboard.artifacts import Model, Run, Shelf
-from calibrant.dashboard.plain import plain
-from calibrant.dashboard.scored import Scored
+from calibrant.dashboard import settings
+from calibrant.dashboard.draw import pictures
+from calibrant.dashboard.folder.artifacts import Model, Run, Shelf
+from calibrant.dashboard.numbers import rows
+from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.dashboard.server import UPLOAD_MEGABYTES
+from calibrant.dashboard.widgets import controls
+from calibrant.dashboard.widgets.markdown_escape import plain
 from calibrant.errors import CalibrantError, DataError
 
 MOST_PICTURES = 6

@@ -8,14 +8,16 @@ import pandas as pd
 import streamlit as st
 
 from calibrant.calibration import Measured
-from calibrant.calibration.reliability import reliability_diagram
-from calibrant.dashboard import controls, deployed, diagrams, downloads, measures, show
-from calibrant.dashboard.artifacts import Shelf
-from calibrant.dashboard.files import stamp
-from calibrant.dashboard.measures import Summary
-from calibrant.dashboard.plain import plain, short
-from calibrant.dashboard.scored import Scored
+from calibrant.calibration.diagrams.reliability import reliability_diagram
+from calibrant.dashboard.draw import diagrams, downloads
+from calibrant.dashboard.folder.artifacts import Shelf
+from calibrant.dashboard.folder.files import stamp
+from calibrant.dashboard.numbers import deployed, measures
+from calibrant.dashboard.numbers.measures import Summary
+from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.dashboard.views.diagrams import table_of
+from calibrant.dashboard.widgets import controls, elements
+from calibrant.dashboard.widgets.markdown_escape import plain, short
 
 MOST_COMPARED = 6
 # column of the comparison: (name, percent?, higher is better?)
@@ -69,7 +71,7 @@ def render(shelf: Shelf, summaries: dict[str, Summary]) -> None:
         bins = _diagram(shelf, name)
         if bins is not None:
             with columns[i % len(columns)]:
-                show.chart(
+                elements.chart(
                     f"reliability-{name}", bins, partial(diagrams.reliability, bins, title=short(name, 48), height=240),
                     alt=f"Reliability diagram of {name}", key=f"compare-{name}",
                 )  # fmt: skip

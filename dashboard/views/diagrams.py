@@ -11,12 +11,13 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from calibrant.calibration.reliability import ReliabilityDiagram
-from calibrant.calibration.smooth_curve import SmoothCurve
-from calibrant.dashboard import controls, diagrams, downloads, show
-from calibrant.dashboard.measures import Kind
-from calibrant.dashboard.scored import Scored
+from calibrant.calibration.diagrams.reliability import ReliabilityDiagram
+from calibrant.calibration.diagrams.smooth_curve import SmoothCurve
+from calibrant.dashboard.draw import diagrams, downloads
+from calibrant.dashboard.numbers.measures import Kind
+from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.dashboard.theme import Palette
+from calibrant.dashboard.widgets import controls, elements
 
 _EVERY = 10  # points of a curve, of which there are 201, that can be pointed at
 
@@ -84,12 +85,15 @@ def _draw(side: Side, name: str, top: float, bins: int) -> None:
         st.info(f"{side.title}: {few} predicted like this.", icon=":material/info:")
         return
     draw = _upper(side, table)
-    event = show.drawing(
-        draw(colours=show.colours()), alt=f"Reliability diagram, {side.title}", key=f"diagram-{side.key}", select="bin"
+    event = elements.drawing(
+        draw(colours=elements.colours()),
+        alt=f"Reliability diagram, {side.title}",
+        key=f"diagram-{side.key}",
+        select="bin",
     )
     spread = table_of(side.bars)
-    show.drawing(
-        diagrams.histogram(spread, colours=show.colours(), top=top), alt=f"Confidence histogram, {side.title}",
+    elements.drawing(
+        diagrams.histogram(spread, colours=elements.colours(), top=top), alt=f"Confidence histogram, {side.title}",
         key=f"histogram-{side.key}",
     )  # fmt: skip
     downloads.offer(name, table.drop(columns="mark", errors="ignore"), _Both(draw, spread, top))

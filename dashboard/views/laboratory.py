@@ -11,12 +11,14 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from calibrant.dashboard import controls, downloads, jobs, settings
-from calibrant.dashboard.artifacts import FeaturesRef, Shelf
+from calibrant.dashboard import jobs, settings
+from calibrant.dashboard.draw import downloads
+from calibrant.dashboard.folder.artifacts import FeaturesRef, Shelf
 from calibrant.dashboard.jobs import Job, State
-from calibrant.dashboard.plain import plain, short
-from calibrant.dashboard.switches import ALL, MAIN, SECTIONS, Switch, Value, describe, from_link, to_link
-from calibrant.dashboard.switches import settings as switch_settings
+from calibrant.dashboard.widgets import controls
+from calibrant.dashboard.widgets.markdown_escape import plain, short
+from calibrant.dashboard.widgets.switches import ALL, MAIN, SECTIONS, Switch, Value, describe, from_link, to_link
+from calibrant.dashboard.widgets.switches import settings as switch_settings
 from calibrant.errors import CalibrantError
 
 KIND = "head"

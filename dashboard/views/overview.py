@@ -8,14 +8,17 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from calibrant.dashboard import deployed, downloads, jobs, measures, settings, show
-from calibrant.dashboard.artifacts import Model, Run, Shelf
-from calibrant.dashboard.contents import read_log
-from calibrant.dashboard.files import Trouble, stamp
-from calibrant.dashboard.measures import Summary
-from calibrant.dashboard.plain import plain, short
-from calibrant.dashboard.scored import Scored
+from calibrant.dashboard import jobs, settings
+from calibrant.dashboard.draw import downloads
+from calibrant.dashboard.folder.artifacts import Model, Run, Shelf
+from calibrant.dashboard.folder.contents import read_log
+from calibrant.dashboard.folder.files import Trouble, stamp
+from calibrant.dashboard.numbers import deployed, measures
+from calibrant.dashboard.numbers.measures import Summary
+from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.dashboard.views import comparison
+from calibrant.dashboard.widgets import elements
+from calibrant.dashboard.widgets.markdown_escape import plain, short
 from calibrant.errors import CalibrantError
 
 _HELP = {
@@ -44,13 +47,13 @@ def render(shelf: Shelf) -> None:
     if _demo_states(shelf.root):
         st.fragment(_follow_demo, run_every=1)(shelf.root)
     if not shelf.runs and not shelf.models:
-        show.troubles(shelf.troubles)
+        elements.troubles(shelf.troubles)
         _empty(shelf)
         return
     troubles = list(shelf.troubles)
     rows = _rows(shelf, troubles)
     files = _file_rows(shelf, troubles)
-    show.troubles(troubles)
+    elements.troubles(troubles)
     st.markdown(
         f"{_many(len(shelf.runs), 'run')}, {_many(len(shelf.models), 'deployed file')} and "
         f"{_many(len(shelf.calibrators), 'calibrator')} below **{plain(shelf.root.name)}**."

@@ -11,13 +11,15 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from calibrant.dashboard import charts, controls, deployed, diagrams, downloads, show, traffic
-from calibrant.dashboard.artifacts import FeedbackRef, Model, PredictionsRef, Run, Shelf
-from calibrant.dashboard.files import stamp, stamps
-from calibrant.dashboard.traffic import Traffic
+from calibrant.artifacts.feedback import Served
+from calibrant.dashboard.draw import charts, diagrams, downloads
+from calibrant.dashboard.folder.artifacts import FeedbackRef, Model, PredictionsRef, Run, Shelf
+from calibrant.dashboard.folder.files import stamp, stamps
+from calibrant.dashboard.numbers import deployed, traffic
+from calibrant.dashboard.numbers.traffic import Traffic
 from calibrant.dashboard.views import recalibrate
 from calibrant.dashboard.views.diagrams import table_of
-from calibrant.feedback import Served
+from calibrant.dashboard.widgets import controls, elements
 
 _FRESH_SECONDS = 30
 _NO_REFERENCE = "none"
@@ -108,15 +110,15 @@ def _numbers(found: Traffic) -> None:
     columns = st.columns(4)
     labelled = found.labelled
     with columns[0]:
-        st.metric("Rows served", show.count(found.rows))
+        st.metric("Rows served", elements.count(found.rows))
         st.markdown(f"{0 if labelled is None else labelled.rows:,} of them labelled")
     with columns[1]:
         st.metric(
-            "Expected accuracy, no labels", show.percent(found.expected.value),
+            "Expected accuracy, no labels", elements.percent(found.expected.value),
             help="The mean confidence, corrected by what held-out data said where the file knows it. It is right as "
             "long as the confidences are: under a shift of the data it is too high.",
         )  # fmt: skip
-        st.markdown(f"(95 %) {100 * found.expected.low:.2f} – {show.percent(found.expected.high)}")
+        st.markdown(f"(95 %) {100 * found.expected.low:.2f} – {elements.percent(found.expected.high)}")
     if labelled is None:
         with columns[2]:
             st.metric("Accuracy, labelled rows", "–")
@@ -125,23 +127,23 @@ def _numbers(found: Traffic) -> None:
     accuracy, error = labelled.evaluation.metrics["accuracy"], labelled.evaluation.metrics["ece"]
     with columns[2]:
         st.metric(
-            "Accuracy, labelled rows", show.percent(accuracy.value),
+            "Accuracy, labelled rows", elements.percent(accuracy.value),
             help="Labels that arrive are not always a fair sample of the traffic.",
         )  # fmt: skip
         st.markdown(
-            f"(95 %) {100 * (accuracy.low or 0):.2f} – {show.percent(accuracy.high)}; expected of these rows "
-            f"{show.percent(labelled.expected.value)}"
+            f"(95 %) {100 * (accuracy.low or 0):.2f} – {elements.percent(accuracy.high)}; expected of these rows "
+            f"{elements.percent(labelled.expected.value)}"
         )
     with columns[3]:
         st.metric(
-            "ECE, labelled rows", show.percent(error.value),
+            "ECE, labelled rows", elements.percent(error.value),
             help="Expected calibration error: the average distance between what the model claims and how often it is "
             "right.",
         )  # fmt: skip
         if error.low is not None:
             st.markdown(
-                f"True value (95 %) {100 * error.low:.2f} – {show.percent(error.high)}; chance alone "
-                f"{show.percent(error.null)}"
+                f"True value (95 %) {100 * error.low:.2f} – {elements.percent(error.high)}; chance alone "
+                f"{elements.percent(error.null)}"
             )
 
 
@@ -150,7 +152,7 @@ def _numbers(found: Traffic) -> None:
 
 def _volume(found: Traffic) -> None:
     table = volume(found.times)
-    show.chart(
+    elements.chart(
         "volume", table, partial(charts.columns, table, x="from", x2="to", y="rows", title="Rows served (UTC)"),
         alt="Rows served over time", key="chart-volume",
     )  # fmt: skip
@@ -180,7 +182,7 @@ def _latency(found: Traffic) -> None:
             ("50 %", w.latency.half), ("95 %", w.latency.p95), ("99 % of the answers, at most", w.latency.p99)
         )
     ])  # fmt: skip
-    show.chart(
+    elements.chart(
         "latency", table, partial(charts.quantiles, table, title="Time in the server, milliseconds (UTC)"),
         alt="Median, 95th and 99th percentile of the latency over time", key="chart-latency",
     )  # fmt: skip
@@ -197,7 +199,7 @@ def _confidence(found: Traffic, model: Model | None, reference: PredictionsRef |
         held_out = deployed.reference_confidence(stamps(reference.path), stamp(model.path))
         parts.append(_shares(held_out, "held-out data"))
     table = pd.concat(parts, ignore_index=True)
-    show.chart(
+    elements.chart(
         "confidence", table, partial(charts.steps, table, title="Confidence of the answers"),
         alt="Confidence of served rows and of held-out data", key="chart-confidence",
     )  # fmt: skip
@@ -219,7 +221,7 @@ def _accuracy(found: Traffic) -> None:
         }
         for w in found.windows
     ]).astype({"accuracy": float, "accuracy_low": float, "accuracy_high": float})  # fmt: skip
-    show.chart(
+    elements.chart(
         "expected-accuracy", windows, partial(charts.expected, windows, title="Accuracy: expected (band), realised"),
         alt="Expected and realised accuracy over the rows served", key="chart-expected",
     )  # fmt: skip
@@ -230,7 +232,7 @@ def _reliability(found: Traffic) -> None:
         st.markdown("The reliability diagram appears with the first labels.")
         return
     bins = table_of(found.labelled.diagram(10))
-    show.chart(
+    elements.chart(
         "served-reliability", bins,
         partial(diagrams.reliability, bins, title=f"Reliability, {found.labelled.rows:,} labelled rows", height=300),
         alt="Reliability diagram of the labelled rows", key="chart-served-reliability",
@@ -241,8 +243,8 @@ def _alarms(found: Traffic) -> None:
     st.subheader("Alarms")
     table = pd.DataFrame([
         {
-            "Test": a.name, "State": _state(a), "Rows seen": show.count(a.rows),
-            "Fired at row": "–" if a.fired_at is None else show.count(a.fired_at),
+            "Test": a.name, "State": _state(a), "Rows seen": elements.count(a.rows),
+            "Fired at row": "–" if a.fired_at is None else elements.count(a.fired_at),
             "Evidence": "–" if a.evidence is None else f"{a.evidence:.2f}", "Fires at": f"{a.threshold:.2f}",
         }
         for a in found.alarms

@@ -7,12 +7,12 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from calibrant.dashboard import recalibration
-from calibrant.dashboard.artifacts import Model
-from calibrant.dashboard.plain import plain, short
-from calibrant.dashboard.recalibration import Trial
+from calibrant.artifacts.feedback import Served
+from calibrant.dashboard.folder.artifacts import Model
+from calibrant.dashboard.numbers import recalibration
+from calibrant.dashboard.numbers.recalibration import Trial
+from calibrant.dashboard.widgets.markdown_escape import plain, short
 from calibrant.errors import CalibrantError
-from calibrant.feedback import Served
 
 
 def render(model: Model, served: Served) -> None:

@@ -8,14 +8,15 @@ from typing import cast
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from calibrant.calibration.intervals import Measured
-from calibrant.dashboard import controls, measures, show, target
-from calibrant.dashboard.artifacts import CalibratorRef, PredictionsRef, Run, Shelf
-from calibrant.dashboard.groups import Selection, selections
-from calibrant.dashboard.measures import Kind, Target
-from calibrant.dashboard.scored import Scored
+from calibrant.calibration.intervals.binned import Measured
+from calibrant.dashboard.folder.artifacts import CalibratorRef, PredictionsRef, Run, Shelf
+from calibrant.dashboard.numbers import class_prior, measures
+from calibrant.dashboard.numbers.groups import Selection, selections
+from calibrant.dashboard.numbers.measures import Kind, Target
+from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.dashboard.views import diagrams, samples
 from calibrant.dashboard.views.diagrams import Side
+from calibrant.dashboard.widgets import controls, elements
 
 NO_CALIBRATOR = "none"
 _KINDS = {"width": "equal width", "mass": "equal rows", "smooth": "smooth"}
@@ -37,7 +38,7 @@ def render(shelf: Shelf) -> None:
     st.title("Reliability")
     runs = [run for run in shelf.runs if run.predictions]
     if not runs:
-        show.troubles(shelf.troubles)
+        elements.troubles(shelf.troubles)
         st.info("No predictions here yet. Training writes them, and so does:", icon=":material/info:")
         st.code("calibrant predict runs/first --data images --out runs/first/predictions/test.parquet", language="bash")
         return
@@ -96,7 +97,7 @@ def _controls(shelf: Shelf, runs: list[Run]) -> Choice:
         )  # fmt: skip
     selection = next(s for s in choices if s.key == rows)
     with sixth:
-        wanted = target.control(shelf, predictions, disabled=selection.classes is not None)
+        wanted = class_prior.control(shelf, predictions, disabled=selection.classes is not None)
     return Choice(run, predictions, calibrator, bins, cast(Kind, of), selection, wanted)
 
 
@@ -140,9 +141,9 @@ def _numbers(choice: Choice, sides: list[Side]) -> list[tuple[DeltaGenerator, Si
     exact = choice.kind != "mass" or measures.statistics(sides[0].scored).exact_rows
     columns = st.columns(4)
     with columns[0]:
-        st.metric("Accuracy", show.percent(found.accuracy.value), help="Share of rows whose first guess is right.")
-        weighted = f", worth {show.count(round(found.effective_rows))} after weighting" if choice.target else ""
-        st.markdown(f"{_interval(found.accuracy)}; {show.count(found.rows)} rows{weighted}")
+        st.metric("Accuracy", elements.percent(found.accuracy.value), help="Share of rows whose first guess is right.")
+        weighted = f", worth {elements.count(round(found.effective_rows))} after weighting" if choice.target else ""
+        st.markdown(f"{_interval(found.accuracy)}; {elements.count(found.rows)} rows{weighted}")
     waiting = []
     for column, side in zip(columns[1:], sides, strict=False):
         with column:
@@ -165,7 +166,7 @@ def _numbers(choice: Choice, sides: list[Side]) -> list[tuple[DeltaGenerator, Si
     st.markdown(
         f"{name}, over-confident part + under-confident part: "
         + "; ".join(
-            f"{side.key} **{show.percent(half.over)}** + **{show.percent(half.under)}**"
+            f"{side.key} **{elements.percent(half.over)}** + **{elements.percent(half.under)}**"
             for side, half in zip(sides, parts, strict=True)
         )
         + "."
@@ -181,7 +182,7 @@ def _error_metric(label: str, error: Measured) -> None:
 
 def _error_value(label: str, value: float) -> None:
     st.metric(
-        label, show.percent(value),
+        label, elements.percent(value),
         help="Expected calibration error: the average distance between what the model claims and how often it is "
         "right. Chance alone makes it positive: a perfectly calibrated model with as many rows shows the value under "
         "'chance alone'. The interval is that of the true error, freed of chance, so it may lie below the number.",
@@ -193,11 +194,11 @@ def _true_value(error: Measured) -> None:
     if error.low is None:
         st.markdown("No interval: it is worked out for all rows only.")
     else:
-        st.markdown(f"True value {_interval(error)}; chance alone {show.percent(error.null)}")
+        st.markdown(f"True value {_interval(error)}; chance alone {elements.percent(error.null)}")
 
 
 def _interval(m: Measured) -> str:
-    return "" if m.low is None else f"(95 %) {100 * m.low:.2f} – {show.percent(m.high)}"
+    return "" if m.low is None else f"(95 %) {100 * m.low:.2f} – {elements.percent(m.high)}"
 
 
 def _selection_numbers(choice: Choice, sides: list[Side]) -> None:
@@ -209,10 +210,10 @@ def _selection_numbers(choice: Choice, sides: list[Side]) -> None:
         with column:
             st.metric(
                 f"Right when predicted, {side.key}" if len(sides) > 1 else "Right when predicted",
-                show.percent(shown.precision),
+                elements.percent(shown.precision),
                 help="Share of the rows with this prediction whose label agrees (precision).",
             )  # fmt: skip
-            st.markdown(f"{show.count(shown.rows)} rows")
+            st.markdown(f"{elements.count(shown.rows)} rows")
         with columns[columns.index(column) + 1]:
             if shown.ece is None:
                 st.metric(f"{name} {side.key}" if len(sides) > 1 else name, "–")

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import streamlit as st
 
-from calibrant.dashboard import controls, downloads, measures, pictures, rows, settings, show
-from calibrant.dashboard.artifacts import PredictionsRef, Run, Shelf
-from calibrant.dashboard.plain import plain, short
+from calibrant.dashboard import settings
+from calibrant.dashboard.draw import downloads, pictures
+from calibrant.dashboard.folder.artifacts import PredictionsRef, Run, Shelf
+from calibrant.dashboard.numbers import measures, rows
+from calibrant.dashboard.widgets import controls, elements
+from calibrant.dashboard.widgets.markdown_escape import plain, short
 from calibrant.errors import CalibrantError
 
 if TYPE_CHECKING:
-    from calibrant.dashboard.groups import Selection
-    from calibrant.dashboard.measures import Target
+    from calibrant.dashboard.numbers.groups import Selection
+    from calibrant.dashboard.numbers.measures import Target
     from calibrant.dashboard.views.diagrams import Side
 
 PER_PAGE = 24
@@ -64,7 +67,7 @@ def render(
         page = controls.slide("Page", 1, min(pages, 500), key="page", default=1)
     shown = rows.read(side.scored, rows.rows_of(side.scored), found[(page - 1) * PER_PAGE : page * PER_PAGE])
     st.markdown(
-        f"{show.count(len(found))} rows, confidence {side.title.lower().split(':')[0]} calibration"
+        f"{elements.count(len(found))} rows, confidence {side.title.lower().split(':')[0]} calibration"
         + (f", page {page} of {pages}" if pages > 1 else "")
         + (". The wrong ones come first." if kind == "bin" else ".")
     )
@@ -96,7 +99,7 @@ def _cards(shown: list[rows.Row], predictions: PredictionsRef, where: tuple[Path
                 _picture(path)
                 verdict = ":material/check:" if row.label == row.predicted else ":material/close:"
                 st.markdown(
-                    f"{verdict} **{plain(short(names[row.predicted], 28))}** {show.percent(row.confidence, 1)}"
+                    f"{verdict} **{plain(short(names[row.predicted], 28))}** {elements.percent(row.confidence, 1)}"
                     + ("" if row.label == row.predicted else f"  \nlabel: {plain(short(names[row.label], 28))}")
                 )
 

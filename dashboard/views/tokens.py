@@ -9,10 +9,11 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
-from calibrant.dashboard import charts, controls, downloads, pictures, show
-from calibrant.dashboard.artifacts import Run, TokenGallery, TokenPicture
-from calibrant.dashboard.files import stamp
-from calibrant.dashboard.plain import plain, short
+from calibrant.dashboard.draw import charts, downloads, pictures
+from calibrant.dashboard.folder.artifacts import Run, TokenGallery, TokenPicture
+from calibrant.dashboard.folder.files import stamp
+from calibrant.dashboard.widgets import controls, elements
+from calibrant.dashboard.widgets.markdown_escape import plain, short
 from calibrant.errors import CalibrantError
 
 
@@ -37,7 +38,7 @@ def render(root: Path, runs: Sequence[Run]) -> None:
 def _left(gallery: TokenGallery, name: str, galleries: dict[str, TokenGallery]) -> None:
     parts = [counts(g).assign(run=n) for n, g in galleries.items()]
     table = pd.concat(parts, ignore_index=True)
-    show.chart(
+    elements.chart(
         "tokens-left", table,
         partial(
             charts.lines, table, x="block", y="tokens", series="run", order=list(galleries), form=",d",
@@ -94,6 +95,6 @@ def _picture(root: Path, gallery: TokenGallery, picture: TokenPicture) -> None:
     label = "" if picture.label < 0 or right else f"; label: {plain(short(names[picture.label]))}"
     left = " → ".join(str(n) for n in picture.tokens)
     st.markdown(
-        f"{verdict}**{plain(short(names[picture.predicted]))}** {show.percent(picture.confidence, 1)}{label}  \n"
+        f"{verdict}**{plain(short(names[picture.predicted]))}** {elements.percent(picture.confidence, 1)}{label}  \n"
         f"{plain(short(picture.id, 60))}: {left} tokens"
     )

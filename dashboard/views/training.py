@@ -10,12 +10,13 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from calibrant.dashboard import charts, controls, show
-from calibrant.dashboard.artifacts import Run, Shelf
-from calibrant.dashboard.contents import read_log
-from calibrant.dashboard.files import Stamp, stamp
-from calibrant.dashboard.plain import plain
+from calibrant.dashboard.draw import charts
+from calibrant.dashboard.folder.artifacts import Run, Shelf
+from calibrant.dashboard.folder.contents import read_log
+from calibrant.dashboard.folder.files import Stamp, stamp
 from calibrant.dashboard.views import tokens
+from calibrant.dashboard.widgets import controls, elements
+from calibrant.dashboard.widgets.markdown_escape import plain
 from calibrant.errors import CalibrantError
 
 MOST_RUNS = 6
@@ -138,7 +139,7 @@ def _hundred(row: Any, key: str) -> float | None:
 
 def _line_chart(both: pd.DataFrame, key: str, title: str, is_share: bool, order: Sequence[str]) -> None:
     shown = both[["epoch", "run", key]].dropna().rename(columns={key: "value"})
-    show.chart(
+    elements.chart(
         f"training-{key}", shown,
         partial(
             charts.lines, shown, x="epoch", y="value", series="run", title=title, percent=is_share, order=order
@@ -163,7 +164,7 @@ def _fedlas(tables: dict[str, pd.DataFrame]) -> None:
             [pd.DataFrame({"epoch": table["epoch"], "part": part, "value": table[key]}) for key, part in _GATE.items()]
         ).dropna()
         with left:
-            show.chart(
+            elements.chart(
                 f"gate-{name}", long,
                 partial(
                     charts.lines, long, x="epoch", y="value", series="part", title=f"Gate's shares, {name}",
@@ -179,7 +180,7 @@ def _fedlas(tables: dict[str, pd.DataFrame]) -> None:
     rates = pd.concat(flips, ignore_index=True).dropna() if flips else pd.DataFrame()
     if not rates.empty:
         with right:
-            show.chart(
+            elements.chart(
                 "flip-rate", rates,
                 partial(
                     charts.lines, rates, x="epoch", y="value", series="run", title="Flip rate of the gate",
@@ -203,7 +204,7 @@ def _vace(tables: dict[str, pd.DataFrame], runs: Sequence[Run]) -> None:
         quantiles = _quantiles(table)
         if not quantiles.empty:
             with left:
-                show.chart(
+                elements.chart(
                     f"tau-{name}", quantiles,
                     partial(
                         charts.bands, quantiles, title=f"tau of the classes, {name}: median, 50 %, 90 %"
@@ -229,7 +230,7 @@ def _tau_by_class(run: Run) -> None:
         return
     table = pd.DataFrame({"class": best.source.class_names, "tau": taus}).sort_values("tau", ascending=False)
     cut = table if len(table) <= 24 else pd.concat([table.head(12), table.tail(12)])
-    show.chart(
+    elements.chart(
         f"tau-classes-{run.name}", table,
         partial(charts.bars, cut, name="class", value="tau", title="tau at the best epoch", reference=1.0),
         alt="Class temperature of each class", key=f"chart-tau-class-{run.name}",

@@ -11,15 +11,16 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from calibrant.dashboard import charts, controls, show
-from calibrant.dashboard.artifacts import Model, Shelf
-from calibrant.dashboard.files import Stamp, stamp
-from calibrant.dashboard.plain import plain, short
+from calibrant.dashboard.draw import charts
+from calibrant.dashboard.folder.artifacts import Model, Shelf
+from calibrant.dashboard.folder.files import Stamp, stamp
 from calibrant.dashboard.views import candidates
 from calibrant.dashboard.views.candidates import Picture
+from calibrant.dashboard.widgets import controls, elements
+from calibrant.dashboard.widgets.markdown_escape import plain, short
 from calibrant.serve import Classifier, load
-from calibrant.serve.conformal import blocks, coverages
-from calibrant.serve.result import Result
+from calibrant.serve.engine.prediction_sets import blocks, coverages
+from calibrant.serve.engine.result import Result
 
 SIDE = 220
 _TOP = 5
@@ -46,7 +47,7 @@ class Knobs:
 def render(shelf: Shelf) -> None:
     st.title("Try it")
     if not shelf.models:
-        show.troubles([t for t in shelf.troubles if t.where.endswith(".onnx")])
+        elements.troubles([t for t in shelf.troubles if t.where.endswith(".onnx")])
         st.info("No deployed file here yet. Export a run:", icon=":material/info:")
         st.code("calibrant export runs/first --calibrator calibrator.json --out runs/model.onnx", language="bash")
         return
@@ -171,9 +172,9 @@ def _summary(deployed: Result, changed: Result) -> None:
     columns = st.columns(3)
     moved = int((deployed.labels != changed.labels).sum())
     with columns[0]:
-        st.metric("Mean confidence, as deployed", show.percent(float(deployed.confidence.mean())))
+        st.metric("Mean confidence, as deployed", elements.percent(float(deployed.confidence.mean())))
     with columns[1]:
-        st.metric("Mean confidence, your settings", show.percent(float(changed.confidence.mean())))
+        st.metric("Mean confidence, your settings", elements.percent(float(changed.confidence.mean())))
     with columns[2]:
         st.metric("Pictures whose answer changes", f"{moved} of {len(deployed)}")
 
@@ -195,14 +196,14 @@ def _answer(n: int, picture: Picture, model: Model, deployed: Result, changed: R
             st.markdown(f"Out-of-distribution score {float(deployed.ood_score[n]):.3f}{flag}")
     with third:
         table = _table(n, deployed, changed)
-        show.chart(
+        elements.chart(
             f"answer-{n + 1}", table, _Draw(table), alt=f"Probabilities of picture {n + 1}", key=f"answer-chart-{n}"
         )
 
 
 def _verdict(title: str, result: Result, n: int) -> None:
     name = plain(short(result.names[n], 32))
-    sure = f"**{name}** {show.percent(float(result.confidence[n]))}"
+    sure = f"**{name}** {elements.percent(float(result.confidence[n]))}"
     text = f"not sure: {sure}" if bool(result.abstained[n]) else sure
     st.markdown(f"{title}: {text}")
     members = result.sets()[n]

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from calibrant.artifacts.model_card import Prior
+from calibrant.artifacts.predictions import Predictions, PredictionsFile, Source
 from calibrant.calibration import Calibrator, evaluate, fit, metrics
 from calibrant.calibration.cli import calibrate
 from calibrant.calibration.cli import evaluate as evaluate_command
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import CalibrantError, ConfigError, DataError
-from calibrant.model_card import Prior
-from calibrant.predictions import Predictions, PredictionsFile, Source
 
 
 def arrays(path: Path) -> dict[str, np.ndarray]:

@@ -17,12 +17,12 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from calibrant.artifacts.feedback import FeedbackWriter, Model
+from calibrant.artifacts.model_card import Prior
+from calibrant.artifacts.onnx_file import OnnxFile
+from calibrant.artifacts.predictions import Predictions, Source
 from calibrant.calibration import Calibrator, fit
-from calibrant.feedback import FeedbackWriter, Model
-from calibrant.model_card import Prior
-from calibrant.onnx_file import OnnxFile
-from calibrant.predictions import Predictions, Source
-from calibrant.preprocessing import Preprocessing
+from calibrant.images.preprocessing import Preprocessing
 
 from .browser import Server, Tab, new_tab, start_server
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrant.feedback import read_feedback
-from calibrant.predictions import read_predictions
+from calibrant.artifacts.feedback import read_feedback
+from calibrant.artifacts.predictions import read_predictions
 from calibrant.serve import load
 
 from .browser import Tab, evaluated, percent

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from calibrant.artifacts.predictions import read_predictions
 from calibrant.dashboard import jobs
-from calibrant.dashboard.switches import ALL, MAIN, SECTIONS, Switch, settings
-from calibrant.predictions import read_predictions
+from calibrant.dashboard.widgets.switches import ALL, MAIN, SECTIONS, Switch, settings
 
 from .browser import PATIENCE, Server, Tab, new_tab, screenshot, start_server
 from .conftest import write_features

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from calibrant.calibration import Measured
-from calibrant.dashboard.measures import Summary
+from calibrant.dashboard.numbers.measures import Summary
 from calibrant.dashboard.views.comparison import ranks
 
 

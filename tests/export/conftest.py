@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from calibrant.artifacts.model_card import ModelCard, Prior
+from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.calibration import Calibrator
 from calibrant.export import export_onnx
-from calibrant.export.assemble import build_tail, raw_head, write_deployed
-from calibrant.model_card import ModelCard, Prior
-from calibrant.onnx_file import OnnxFile
-from calibrant.preprocessing import Preprocessing
+from calibrant.export.graph.assemble import build_tail, raw_head, write_deployed
+from calibrant.images.preprocessing import Preprocessing
 
 CLASSES = ("ash", "birch", "cedar", "elm", "fir")
 PREPROCESSING = Preprocessing((16, 16), 16)

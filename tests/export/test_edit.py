@@ -12,14 +12,14 @@ import pytest
 from click.testing import CliRunner
 from numpy.typing import NDArray
 
+from calibrant.artifacts.model_card import KEY, ModelCard, Prior
+from calibrant.artifacts.onnx_file import GraphEdit, OnnxFile, rewrite
 from calibrant.calibration import Calibrator
-from calibrant.cli import cli
+from calibrant.commands.root import cli
 from calibrant.errors import ConfigError, DataError, FormatError
 from calibrant.export import edit
-from calibrant.export.assemble import build_tail, write_deployed
-from calibrant.export.parity import session
-from calibrant.model_card import KEY, ModelCard, Prior
-from calibrant.onnx_file import GraphEdit, OnnxFile, rewrite
+from calibrant.export.checks.parity import session
+from calibrant.export.graph.assemble import build_tail, write_deployed
 
 from .conftest import CLASSES, PRIOR, pixels
 
@@ -138,7 +138,7 @@ def test_conformal_quantiles_do_not_survive_other_probabilities(model: Path, cap
 
 
 def test_prediction_sets_come_with_the_calibrator(model: Path) -> None:
-    from calibrant.export.card_text import rows
+    from calibrant.export.checks.card_text import rows
 
     assert dict(rows(OnnxFile.open(model).card()))["prediction sets"] == "none"
     calibrator = replace(CALIBRATORS["temperature"], conformal={"0.1": {"threshold": 0.9}})

@@ -11,8 +11,8 @@ from torch import nn
 
 from calibrant.calibration import Calibrator
 from calibrant.export import export_onnx
-from calibrant.preprocessing import Preprocessing
-from calibrant.train.model import build_model
+from calibrant.images.preprocessing import Preprocessing
+from calibrant.train.model.feature_model import build_model
 
 from .conftest import pixels
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import nn
 
+from calibrant.artifacts.model_card import ModelCard, Prior
 from calibrant.calibration import Calibrator
 from calibrant.calibration.adjustment import adjusted_probabilities, log_prior_ratio
-from calibrant.export.parity import session
-from calibrant.export.wrapper import Formula
-from calibrant.model_card import ModelCard, Prior
+from calibrant.export.checks.parity import session
+from calibrant.export.graph.wrapper import Formula
 
 from .conftest import CLASSES, PREPROCESSING, pixels
 

@@ -9,12 +9,12 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
+from calibrant.artifacts.model_card import ModelCard
+from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.calibration import Calibrator
 from calibrant.export import edit
-from calibrant.export.assemble import knob_defaults
-from calibrant.export.parity import session, softmax
-from calibrant.model_card import ModelCard
-from calibrant.onnx_file import OnnxFile
+from calibrant.export.checks.parity import session, softmax
+from calibrant.export.graph.assemble import knob_defaults
 
 from .conftest import CLASSES, PRIOR, pixels
 from .test_edit import CALIBRATORS

@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from calibrant import onnx_wire as wire
+from calibrant.artifacts import onnx_wire as wire
+from calibrant.artifacts.model_card import KEY, _block_hash
+from calibrant.artifacts.onnx_file import GraphEdit, OnnxFile, rewrite
 from calibrant.errors import DataError, FormatError
-from calibrant.model_card import KEY, _block_hash
-from calibrant.onnx_file import GraphEdit, OnnxFile, rewrite
 
 from .conftest import CLASSES
 
@@ -162,7 +162,7 @@ def test_a_block_without_end_is_damaged(deployed: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("location", ["/etc/passwd", "../secret", ""])
 def test_weights_outside_of_the_folder_are_not_read(tmp_path: Path, location: str) -> None:
-    from calibrant.export.inspection import describe
+    from calibrant.export.checks.inspection import describe
 
     tensor = numpy_helper.from_array(np.zeros(3, np.float32), "w")
     tensor.ClearField("raw_data")
@@ -195,7 +195,7 @@ def test_tampered_block_and_newer_block_are_refused(deployed: Path, tmp_path: Pa
 
 
 def test_inspect_helps_with_a_foreign_file(tmp_path: Path) -> None:
-    from calibrant.export.inspection import describe, foreign_lines
+    from calibrant.export.checks.inspection import describe, foreign_lines
 
     path = tmp_path / "m.onnx"
     small_model(path)

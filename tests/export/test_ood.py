@@ -9,11 +9,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from calibrant.artifacts.model_card import ModelCard
+from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.calibration import Calibrator
 from calibrant.export import edit
-from calibrant.export.parity import session
-from calibrant.model_card import ModelCard
-from calibrant.onnx_file import OnnxFile
+from calibrant.export.checks.parity import session
 
 from .conftest import pixels
 from .test_edit import CALIBRATORS

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from calibrant.calibration import Calibrator
-from calibrant.export.parity import session
+from calibrant.export.checks.parity import session
 
 from .conftest import CLASSES, pixels
 

@@ -13,22 +13,22 @@ import torch
 from click.testing import CliRunner, Result
 from PIL import Image
 
+from calibrant.artifacts.onnx_file import OnnxFile
+from calibrant.artifacts.predictions import Predictions
 from calibrant.atomic import write_json, write_text
 from calibrant.calibration import Calibrator, fit
-from calibrant.cli import cli
+from calibrant.commands.root import cli
 from calibrant.errors import CalibrantError, CheckFailed, ConfigError, DataError, FormatError
 from calibrant.export import ExportConfig, edit, export_run
-from calibrant.export.assemble import build_tail, raw_head, write_deployed
-from calibrant.export.parity import session, softmax
-from calibrant.onnx_file import OnnxFile
-from calibrant.predictions import Predictions
-from calibrant.preprocessing import Preprocessing
+from calibrant.export.checks.parity import session, softmax
+from calibrant.export.graph.assemble import build_tail, raw_head, write_deployed
+from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.config import ModelConfig, TrainConfig
 from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.losses import create_loss
-from calibrant.train.model import build_model
-from calibrant.train.record import model_block
-from calibrant.train.run import load_run, save_model
+from calibrant.train.model.feature_model import build_model
+from calibrant.train.run.folder import load_run, save_model
+from calibrant.train.run.run_record import model_block
 
 NAMES = ("ash", "birch", "cedar")
 TAUS = [0.8, 1.0, 1.3]

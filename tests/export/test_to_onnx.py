@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from calibrant.artifacts.model_card import ModelCard
+from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.errors import CheckFailed, ConfigError, DataError, FormatError, ModelError
 from calibrant.export import export_onnx
-from calibrant.export.parity import Tolerance, session, softmax
-from calibrant.model_card import ModelCard
-from calibrant.onnx_file import OnnxFile
-from calibrant.preprocessing import Preprocessing
+from calibrant.export.checks.parity import Tolerance, session, softmax
+from calibrant.images.preprocessing import Preprocessing
 
 from .conftest import CLASSES, PREPROCESSING, PRIOR, TinyNet, pixels, spread
 

@@ -41,7 +41,7 @@ def model_file(tmp_path_factory: pytest.TempPathFactory, tiny: ModuleType) -> Pa
 @pytest.fixture(scope="session")
 def url(model_file: Path) -> Iterator[str]:
     """A server on the model, shared by the tests that leave it as they found it."""
-    from calibrant.serve.background import running
+    from calibrant.serve.processes.background import running
 
     with running(model_file, arguments=["--threads", "1"]) as server:
         yield server.url

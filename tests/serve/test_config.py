@@ -9,11 +9,11 @@ import pytest
 
 from calibrant.errors import ConfigError
 from calibrant.serve.config import ModelSpec, ServeConfig, Share
-from calibrant.serve.labels import read_labels
-from calibrant.serve.metrics import BOUNDS, Exposition, Histogram
-from calibrant.serve.models import version_key
-from calibrant.serve.monitor import MonitorConfig
-from calibrant.serve.refusal import Refusal
+from calibrant.serve.http.prometheus import BOUNDS, Exposition, Histogram
+from calibrant.serve.models.repository import version_key
+from calibrant.serve.monitor.labels import read_labels
+from calibrant.serve.monitor.monitor import MonitorConfig
+from calibrant.serve.protocol.errors import Refusal
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def _loaded(imports: str, watched: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["calibrant.serve", "calibrant.serve.cli", "calibrant.serve.bench", "calibrant.feedback"]
+    "module", ["calibrant.serve", "calibrant.serve.cli", "calibrant.serve.load.bench", "calibrant.artifacts.feedback"]
 )
 def test_importing_loads_nothing_heavy(module: str) -> None:
     assert _loaded(module, HEAVY) == []

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from calibrant.calibration import fit
-from calibrant.preprocessing import Preprocessing
+from calibrant.images.preprocessing import Preprocessing
 from calibrant.serve import load
-from calibrant.serve.knobs import softmax
+from calibrant.serve.engine.knobs import softmax
 
 TRAIN = np.array([0.4, 0.3, 0.15, 0.1, 0.05])
 TARGET = np.array([0.1, 0.1, 0.2, 0.3, 0.3])

@@ -12,9 +12,9 @@ import httpx
 import numpy as np
 import pytest
 
-from calibrant.serve.background import running
 from calibrant.serve.config import ModelSpec, ServeConfig
-from calibrant.serve.server import Server
+from calibrant.serve.processes.background import running
+from calibrant.serve.processes.server import Server
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def url(model_file: Path, one_core: Callable[[], contextlib.AbstractContextManag
 
 def test_batches_run_on_the_loop_where_there_is_one_core(model_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def turns(cores: int) -> bool:
-        monkeypatch.setattr("calibrant.serve.server.available_cores", lambda: cores)
+        monkeypatch.setattr("calibrant.serve.processes.server.available_cores", lambda: cores)
         server = Server(ServeConfig((ModelSpec(model_file),)))
         server.load_models()
         batcher = server.repository.all()[0].batcher

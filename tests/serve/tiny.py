@@ -14,8 +14,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from calibrant.model_card import KEY, InputSpec, ModelCard, Prior
-from calibrant.preprocessing import Preprocessing
+from calibrant.artifacts.model_card import KEY, InputSpec, ModelCard, Prior
+from calibrant.images.preprocessing import Preprocessing
 
 CLASSES = ("auk", "bittern", "crane", "dunlin")
 TRAIN = (0.4, 0.3, 0.2, 0.1)

@@ -17,7 +17,7 @@ import torch
 
 from calibrant.train.config import train_config
 from calibrant.train.engine import fit, resumed_config
-from calibrant.train.run import CHECKPOINT_FILE
+from calibrant.train.run.folder import CHECKPOINT_FILE
 
 
 def child(table: dict[str, object], workers: int) -> None:

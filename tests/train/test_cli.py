@@ -104,7 +104,7 @@ def test_help_loads_no_torch() -> None:
 
 
 def test_clca_adds_the_aggregation_head_and_the_cache(image_folder: Path, tmp_path: Path) -> None:
-    from calibrant.train.run import load_run
+    from calibrant.train.run.folder import load_run
 
     out = tmp_path / "run"
     _call(

@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from calibrant.predictions import read_predictions
+from calibrant.artifacts.predictions import read_predictions
 from calibrant.train.config import train_config
 from calibrant.train.engine import fit
 from calibrant.train.losses import LOSSES

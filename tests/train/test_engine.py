@@ -12,19 +12,19 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from calibrant.artifacts.predictions import read_predictions
 from calibrant.errors import ConfigError, DataError, FormatError, ModelError
-from calibrant.predictions import read_predictions
-from calibrant.preprocessing import Preprocessing
+from calibrant.images.preprocessing import Preprocessing
 from calibrant.train import TrainConfig, fit, load_run, predict_run
-from calibrant.train.checkpoint import load_checkpoint, save_checkpoint
 from calibrant.train.config import train_config
 from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.engine import resumed_config
 from calibrant.train.loop import Epoch
 from calibrant.train.losses import LOSSES, DoubleCorrectionWarning, MixedTarget, create_loss
-from calibrant.train.network import build_network
+from calibrant.train.model.network import build_network
 from calibrant.train.optim import build_optimizer, build_schedule
-from calibrant.train.run import CHECKPOINT_FILE, MODEL_FILE
+from calibrant.train.run.checkpoint import load_checkpoint, save_checkpoint
+from calibrant.train.run.folder import CHECKPOINT_FILE, MODEL_FILE
 
 Small = Callable[..., TrainConfig]
 

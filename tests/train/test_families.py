@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.predictions import read_predictions
+from calibrant.artifacts.predictions import read_predictions
 from calibrant.train import fit, load_run, train_config
 from calibrant.train.data.image_set import ImageSet, Splits
-from calibrant.train.model import build_model
+from calibrant.train.model.feature_model import build_model
 
 FAMILIES: dict[str, tuple[str, int, str]] = {
     family: (name, size, recipe)

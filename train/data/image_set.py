@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import DataError
-from calibrant.preprocessing import open_image
+from calibrant.images.preprocessing import open_image
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -18,12 +18,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from calibrant.errors import DataError
-from calibrant.preprocessing import Preprocessing
-from calibrant.train.data.augment import Augmentation
-from calibrant.train.data.donors import Donors
+from calibrant.images.preprocessing import Preprocessing
+from calibrant.train.augment.crops import Augmentation
+from calibrant.train.augment.donors import Donors
 from calibrant.train.data.image_set import ImageSet
 from calibrant.train.data.pixels import BadImage, PixelStore
-from calibrant.train.random import derive, generator
+from calibrant.train.seeds import derive, generator
 
 IGNORE = -100  # label of rows that pad a batch or could not be read; every loss leaves them out
 

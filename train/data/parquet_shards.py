@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.errors import DataError, did_you_mean
-from calibrant.image_shards import KEYS, LABELS, image_column
+from calibrant.images.image_shards import KEYS, LABELS, image_column
 from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.data.labels import class_order, split_name
 from calibrant.train.data.split import splits_of

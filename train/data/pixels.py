@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from calibrant.errors import DataError
-from calibrant.preprocessing import Preprocessing
+from calibrant.images.preprocessing import Preprocessing
 from calibrant.progress import bar
 from calibrant.train.data.image_set import ImageSet
 

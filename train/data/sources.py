@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import ConfigError, DataError
+from calibrant.train.augment.donors import Donors
 from calibrant.train.config import DataConfig, TrainConfig
 from calibrant.train.data.benchmarks import read_aircraft, read_cifar10, read_cifar100, read_cub, read_tiny_imagenet
-from calibrant.train.data.donors import Donors
 from calibrant.train.data.folder import read_folder
 from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.data.lists import read_list, read_ufg

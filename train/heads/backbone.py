@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from calibrant.atomic import replacing
 from calibrant.errors import ConfigError, FormatError, ModelError
-from calibrant.preprocessing import Preprocessing
+from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.heads.cache import FeatureCache, Pooling
-from calibrant.train.model import FeatureModel, build_model
+from calibrant.train.model.feature_model import FeatureModel, build_model
 
 BACKBONE_FILE = "backbone.safetensors"  # in the cache: a head needs neither hub nor file
 _CLASSES = 2  # of the classifier that timm insists on; it is never used

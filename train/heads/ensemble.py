@@ -13,7 +13,7 @@ from calibrant.train.heads.config import HeadConfig
 from calibrant.train.heads.modules import Folded, Head, folded, last_linear
 from calibrant.train.heads.trainer import TrainedHead, train_head
 from calibrant.train.losses import create_loss
-from calibrant.train.random import derive
+from calibrant.train.seeds import derive
 
 
 def train_heads(

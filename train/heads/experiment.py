@@ -19,7 +19,7 @@ from calibrant.train.heads.posthoc import PostHoc, fit_posthoc
 from calibrant.train.heads.scores import measure
 from calibrant.train.heads.split import Fold, hold_out, redraw
 from calibrant.train.heads.trainer import TrainedHead
-from calibrant.train.random import derive
+from calibrant.train.seeds import derive
 
 Logits = NDArray[np.float32]
 _NEAR_BAYES = 0.25  # a fitted remainder that brings the total to about 1 corrects nothing twice

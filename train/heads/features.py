@@ -18,7 +18,7 @@ from torch import Tensor
 
 from calibrant._version import __version__
 from calibrant.errors import ConfigError, DataError, FormatError, did_you_mean
-from calibrant.preprocessing import Preprocessing
+from calibrant.images.preprocessing import Preprocessing
 from calibrant.progress import bar
 from calibrant.train.data.folder import class_folders, read_classes, read_known_classes, require_folder, split_folder
 from calibrant.train.data.image_set import ImageSet

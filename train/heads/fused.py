@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from calibrant.config import build
 from calibrant.errors import ConfigError
-from calibrant.preprocessing import Preprocessing
+from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.heads.backbone import Backbone, load_backbone
 from calibrant.train.heads.config import HeadKind
 from calibrant.train.heads.modules import Folded, Head, Transform, folded, last_linear, make_body
 from calibrant.train.heads.trainer import TrainedHead
 from calibrant.train.heads.views import IN_GRAPH
-from calibrant.train.model import FeatureModel
+from calibrant.train.model.feature_model import FeatureModel
 
 
 class _Parts(nn.Module):

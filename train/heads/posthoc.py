@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from calibrant.calibration import Calibrator, fit
 from calibrant.calibration.adjustment import log_prior_ratio
-from calibrant.calibration.metrics import macro_f1
+from calibrant.calibration.metrics.measures import macro_f1
 from calibrant.calibration.softmax import softmax
 from calibrant.train.heads.config import PostHocConfig
 

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from calibrant._version import __version__
+from calibrant.artifacts.predictions import Predictions, Source
 from calibrant.atomic import write_json, write_text
 from calibrant.config import to_table
-from calibrant.predictions import Predictions, Source
 from calibrant.train.heads.backbone import cached_backbone
 from calibrant.train.heads.cache import FeatureCache
 from calibrant.train.heads.experiment import Part, Result
 from calibrant.train.heads.fused import fuse
 from calibrant.train.heads.views import IN_GRAPH
-from calibrant.train.run import CONFIG_FILE, FORMAT_VERSION, MODEL_FILE, save_model, sha256_of
+from calibrant.train.run.folder import CONFIG_FILE, FORMAT_VERSION, MODEL_FILE, save_model, sha256_of
 
 HEAD_FILE, CALIBRATOR_FILE = "head.json", "calibrator.json"
 

@@ -23,7 +23,7 @@ from calibrant.train.heads.solve import discriminant, logistic, nearest_mean
 from calibrant.train.heads.split import thirds
 from calibrant.train.losses import LOSSES, Loss, create_loss, effective_number_weights, log_prior
 from calibrant.train.losses.prior import weight_strength
-from calibrant.train.random import derive
+from calibrant.train.seeds import derive
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import ConfigError
-from calibrant.preprocessing import Preprocessing
-from calibrant.train.random import generator
+from calibrant.images.preprocessing import Preprocessing
+from calibrant.train.seeds import generator
 
 if TYPE_CHECKING:
     from PIL import Image

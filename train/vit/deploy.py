@@ -14,7 +14,7 @@ from calibrant.train.vit.backbone import check_size, embed_patches, refuse_wrong
 from calibrant.train.vit.cache import CrossLayerCache, Store
 from calibrant.train.vit.cla import CLAHead, fold
 from calibrant.train.vit.hook import ReducedViT, reduce_tokens
-from calibrant.train.vit.lean import FusableGELU, LeanLayer
+from calibrant.train.vit.inference_block import FusableGELU, LeanLayer
 from calibrant.train.vit.tokens import Tokens
 
 Attention = Literal["fused", "portable"]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from calibrant.atomic import replacing, write_json
 from calibrant.train.data.loader import EvalDataset, to_network
 from calibrant.train.evaluate import EvalSource, softmax
-from calibrant.train.run import TrainedModel
+from calibrant.train.run.folder import TrainedModel
 from calibrant.train.vit.hook import ReducedViT
 from calibrant.train.vit.picture import draw, kept, merges
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from calibrant.train.vit.ats import ATS
 from calibrant.train.vit.attention import Layer, TimmLayer
 from calibrant.train.vit.backbone import (
     check,
@@ -22,15 +21,16 @@ from calibrant.train.vit.backbone import (
 from calibrant.train.vit.cache import CrossLayerCache, Store
 from calibrant.train.vit.cla import CLAHead, IFAHead, classifier
 from calibrant.train.vit.config import TokenReduction
-from calibrant.train.vit.dpcknn import DPCKNN
-from calibrant.train.vit.dynamicvit import DynamicViT
-from calibrant.train.vit.evit import EViT
-from calibrant.train.vit.patchmerger import PatchMerger
-from calibrant.train.vit.reduction import Reduction, Stage
-from calibrant.train.vit.sit import SiT
+from calibrant.train.vit.reductions.ats import ATS
+from calibrant.train.vit.reductions.dpcknn import DPCKNN
+from calibrant.train.vit.reductions.dynamicvit import DynamicViT
+from calibrant.train.vit.reductions.evit import EViT
+from calibrant.train.vit.reductions.patchmerger import PatchMerger
+from calibrant.train.vit.reductions.sit import SiT
+from calibrant.train.vit.reductions.stage import Reduction, Stage
+from calibrant.train.vit.reductions.tome import ToMe
+from calibrant.train.vit.reductions.topk import TopK
 from calibrant.train.vit.tokens import Tokens
-from calibrant.train.vit.tome import ToMe
-from calibrant.train.vit.topk import TopK
 
 Watcher = Callable[[str, int, Tokens], None]
 

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from calibrant.train.vit.ats import ATS
-from calibrant.train.vit.evit import EViT
 from calibrant.train.vit.hook import ReducedViT
-from calibrant.train.vit.reduction import Reduction
-from calibrant.train.vit.tome import ToMe
-from calibrant.train.vit.topk import TopK
+from calibrant.train.vit.reductions.ats import ATS
+from calibrant.train.vit.reductions.evit import EViT
+from calibrant.train.vit.reductions.stage import Reduction
+from calibrant.train.vit.reductions.tome import ToMe
+from calibrant.train.vit.reductions.topk import TopK
 
 BETWEEN = (TopK, EViT, ToMe)  # shrink between attention and MLP; ATS inside attention, the rest before the block
 

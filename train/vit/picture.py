@@ -13,13 +13,13 @@ from torch import Tensor
 
 from calibrant.atomic import replacing
 from calibrant.errors import ModelError
-from calibrant.train.vit.dpcknn import DPCKNN
-from calibrant.train.vit.evit import EViT
 from calibrant.train.vit.hook import ReducedViT
-from calibrant.train.vit.patchmerger import PatchMerger
-from calibrant.train.vit.sit import SiT
+from calibrant.train.vit.reductions.dpcknn import DPCKNN
+from calibrant.train.vit.reductions.evit import EViT
+from calibrant.train.vit.reductions.patchmerger import PatchMerger
+from calibrant.train.vit.reductions.sit import SiT
+from calibrant.train.vit.reductions.tome import ToMe
 from calibrant.train.vit.tokens import Tokens
-from calibrant.train.vit.tome import ToMe
 
 DROPPED = -1
 

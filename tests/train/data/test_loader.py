@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.preprocessing import Preprocessing
+from calibrant.images.preprocessing import Preprocessing
+from calibrant.train.augment.crops import Augmentation
+from calibrant.train.augment.donors import Donors
 from calibrant.train.config import AugmentConfig
-from calibrant.train.data.augment import Augmentation
-from calibrant.train.data.donors import Donors
 from calibrant.train.data.folder import read_folder
 from calibrant.train.data.image_set import ImageSet
 from calibrant.train.data.loader import IGNORE, BatchPlan, TrainDataset, make_loader, to_network
 from calibrant.train.data.pixels import ArrayStore, FileStore, RaggedStore, decode_all, shrunk, whole
-from calibrant.train.random import uniform_rows
+from calibrant.train.seeds import uniform_rows
 
 SMALL = Preprocessing((16, 16), 16)
 

@@ -15,7 +15,7 @@ from calibrant.train.data.folder import read_folder
 from calibrant.train.data.image_set import ImageSet
 from calibrant.train.data.pixel_file import pixels_on_disk
 from calibrant.train.data.pixels import ArrayStore, Pixels, RaggedStore, whole
-from calibrant.train.run import MODEL_FILE
+from calibrant.train.run.folder import MODEL_FILE
 
 RECIPE = {"whole": True}
 

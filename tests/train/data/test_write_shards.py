@@ -103,7 +103,7 @@ def test_a_file_that_is_no_image_is_named_and_a_missing_one_too(image_folder: Pa
 
 def test_training_from_shards_equals_training_from_files(image_folder: Path, tmp_path: Path) -> None:
     from calibrant.train import fit, train_config
-    from calibrant.train.run import MODEL_FILE
+    from calibrant.train.run.folder import MODEL_FILE
 
     write_shards(read_folder(image_folder), tmp_path / "shards", images_per_shard=12)
 

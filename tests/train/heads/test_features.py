@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from calibrant.errors import ConfigError, DataError, FormatError, ModelError
-from calibrant.preprocessing import Preprocessing
+from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.heads.backbone import cached_backbone, load_backbone
 from calibrant.train.heads.cache import FeatureCache
 from calibrant.train.heads.features import FeatureConfig, extract

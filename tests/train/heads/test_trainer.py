@@ -17,7 +17,7 @@ from calibrant.train.heads.ensemble import train_heads
 from calibrant.train.heads.modules import AttentionPool
 from calibrant.train.heads.trainer import TrainedHead, class_weights, sampling_weights
 from calibrant.train.losses import LOSSES, create_loss
-from calibrant.train.random import derive
+from calibrant.train.seeds import derive
 
 C, D = 6, 12
 QUICK = ["optimizer.epochs=3", "optimizer.batch_size=16", "optimizer.lr=0.01"]

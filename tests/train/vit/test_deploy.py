@@ -19,9 +19,9 @@ from timm.models.vision_transformer import ResPostBlock
 from torch import Tensor, nn
 
 from calibrant.train.vit import METHODS, reduce_tokens
-from calibrant.train.vit.ats import ATS, FAR
 from calibrant.train.vit.cla import CLAHead, fold
 from calibrant.train.vit.deploy import DeployViT, for_export
+from calibrant.train.vit.reductions.ats import ATS, FAR
 
 FORBIDDEN = {"Loop", "If", "NonZero", "Unique", "RandomUniform", "RandomUniformLike", "Scan", "BatchNormalization"}
 REDUCING = [m for m in METHODS if m != "none"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from calibrant.predictions import read_predictions
+from calibrant.artifacts.predictions import read_predictions
 from calibrant.train.config import TrainConfig
 from calibrant.train.engine import fit
 from calibrant.train.vit.gallery import _choose

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from calibrant.errors import CalibrantError
 from calibrant.train.vit import METHODS, TokenReduction, reduce_tokens
-from calibrant.train.vit.ats import ATS
+from calibrant.train.vit.reductions.ats import ATS
+from calibrant.train.vit.reductions.tome import merge_pairs
 from calibrant.train.vit.tokens import Tokens
-from calibrant.train.vit.tome import merge_pairs
 
 REDUCING = [m for m in METHODS if m != "none"]
 Make = Callable[..., Any]

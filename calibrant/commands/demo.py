@@ -1,0 +1,365 @@
+"""`calibrant demo`: from images that it draws itself to a served, calibrated prediction.
+
+A composition root: each step is one call to the public function of a stage, so this file is also the shortest
+description of the whole path.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from calibrant.atomic import write_json, write_text
+from calibrant.commands.demo_page import Row, page
+from calibrant.errors import CheckFailed, ConfigError
+from calibrant.progress import table
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from calibrant.artifacts.predictions import Predictions
+    from calibrant.calibration import Calibrator
+    from calibrant.calibration.report.figures import Model
+
+_MARK = "demo.json"
+_STEPS = 8
+_NAME = "demo"  # of the served model
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the command line asked for."""
+
+    out: Path
+    data: str
+    classes: int
+    intra: float
+    inter: float
+    imbalance: float
+    images: int
+    model: str
+    loss: str
+    epochs: int
+    adjust: float
+    seed: int
+
+
+@click.command()
+@click.option(
+    "--out", default="calibrant-demo", show_default=True, type=click.Path(path_type=Path), help="Folder for everything."
+)
+@click.option(
+    "--data",
+    type=click.Choice(["leaves", "digits"]),
+    default="leaves",
+    show_default=True,
+    help="Drawn leaves, or scikit-learn's digits in colour.",
+)
+@click.option("--classes", default=10, show_default=True, type=click.IntRange(2, 100), help="Leaf species.")
+@click.option(
+    "--intra",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Variation inside a species, and of the photographs.",
+)
+@click.option("--inter", default=1.2, show_default=True, type=click.FloatRange(0), help="Distance between species.")
+@click.option(
+    "--imbalance",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(1),
+    help="Images of the commonest class over those of the rarest.",
+)
+@click.option(
+    "--images", default=300, show_default=True, type=click.IntRange(8), help="Training images of the commonest species."
+)
+@click.option("--model", default="test_resnet", show_default=True, help="Any timm classifier; trained from scratch.")
+@click.option("--loss", default="vace", show_default=True, help="Training loss.")
+@click.option(
+    "--epochs", default=40, show_default=True, type=click.IntRange(1), help="Passes over the training images."
+)
+@click.option(
+    "--adjust",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, 5),
+    help="Strength of the correction for the skewed training set; 0 is off.",
+)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Same seed, same images and result.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def demo(as_json: bool, **options: Any) -> None:
+    """Run the whole path on data that needs no download: train, calibrate, export, serve, report.
+
+    Takes about two minutes on two cores. The training set is long-tailed (many images of some classes, few of others),
+    the test set is balanced, and the deployed file corrects for the difference.
+
+    \b
+    Examples:
+      calibrant demo
+      calibrant demo --data digits --epochs 15
+      calibrant demo --classes 20 --intra 1.5 --imbalance 50 --out hard-leaves
+    """  # fmt: skip
+    asked = Demo(**options)
+    start = time.monotonic()
+    _prepare(asked.out)
+    result = _run(asked, quiet=as_json)
+    result["seconds"] = round(time.monotonic() - start, 1)
+    write_json(asked.out / _MARK, result)
+    if as_json:
+        click.echo(json.dumps(result, indent=2))
+        return
+    click.echo(
+        f"\nDone in {result['seconds']:.0f} s. All files are in {asked.out}/: model.onnx, predictions/, run/ ..."
+    )
+    click.echo(f"Open next: {asked.out / 'report.html'}  (or: calibrant dashboard {asked.out})")
+
+
+def _prepare(out: Path) -> None:
+    """A folder of an earlier demo is made anew; anything else that holds files is left alone."""
+    if out.exists() and not out.is_dir():
+        raise ConfigError("is a file", where=out, fix="name a folder with --out")
+    if out.is_dir() and any(out.iterdir()):
+        if not (out / _MARK).is_file():
+            raise ConfigError(
+                "is not empty and was not made by calibrant demo", where=out, fix="name another with --out"
+            )
+        shutil.rmtree(out)
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / _MARK, {"finished": False})
+
+
+def _run(asked: Demo, *, quiet: bool) -> dict[str, Any]:
+    def say(step: int, text: str) -> None:
+        if not quiet:
+            click.echo(f"[{step}/{_STEPS}] {text}")
+
+    out = asked.out
+    say(1, f"Making images: {asked.data}")
+    images = _images(asked)
+
+    say(2, f"Training {asked.model} with loss {asked.loss} for {asked.epochs} epochs")
+    run = _train(asked, images)
+
+    say(3, "Predicting the validation and the test images")
+    validation, test = (_predictions(run, images, out / "predictions" / f"{s}.parquet", s) for s in ("val", "test"))
+
+    say(4, "Fitting a temperature on the validation images")
+    calibrator = _calibrate(validation, out)
+
+    say(5, "Measuring before and after on the balanced test images")
+    stages = _stages(test, calibrator, asked.adjust)
+
+    say(6, "Exporting model.onnx with temperature and adjustment inside, and comparing it with torch")
+    card = _export(run, out, asked.adjust)
+
+    say(7, "Serving model.onnx and sending it every test image over HTTP")
+    served, example = _serve(out / "model.onnx", images, test)
+    stages.append(_measured("as served over HTTP", served, test))
+    gap = _check_served(served, test, calibrator, asked.adjust)
+
+    say(8, "Drawing reliability.png and report.html")
+    rows = [Row.of(stage.name, stage.evaluation) for stage in stages]
+    figure = _picture([stages[0], stages[-1]], out)
+    write_text(out / "report.html", page(
+        rows, figure=figure, sheet=_sheet(images), example=example, facts=_facts(asked, test, calibrator, card, gap),
+    ))  # fmt: skip
+    if not quiet:
+        click.echo("\n" + table(Row.HEADERS, [row.cells() for row in rows]))
+        click.echo(
+            f"\n{len(test)} balanced test images. Null is the ECE that a perfectly calibrated model would show on as\n"
+            "many by chance; the interval is that of the true ECE, with chance taken off. The server's answers\n"
+            f"differ from the formula by {gap:.0e} at most."
+        )
+    return {
+        "finished": True,
+        "temperature": calibrator.parameters["temperature"],
+        "served_difference": gap,
+        "evaluations": {stage.name: stage.evaluation.to_dict()["metrics"] for stage in stages},
+    }
+
+
+def _images(asked: Demo) -> Path:
+    folder = asked.out / "images"
+    if asked.data == "digits":
+        from calibrant.train.data.digits import DigitSpec, write_digits
+
+        return write_digits(folder, DigitSpec(imbalance=asked.imbalance, seed=asked.seed))
+    from calibrant.train.data.leaves import LeafSpec, write_leaves
+
+    spec = LeafSpec(
+        classes=asked.classes, train_images=asked.images, val_images=max(8, asked.images // 2), intra=asked.intra,
+        inter=asked.inter, imbalance=asked.imbalance, seed=asked.seed,
+    )  # fmt: skip
+    return write_leaves(folder, spec)
+
+
+def _train(asked: Demo, images: Path) -> Path:
+    import torch
+
+    from calibrant.train import fit
+    from calibrant.train.config import train_config
+
+    # One thread: as fast as two for a network of this size, far faster on a busy machine, and the result is then the
+    # same however many cores there are.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    size = 64 if asked.data == "leaves" else 32
+    # Leaves lie any way round, digits do not.
+    augment = {"crop": "pad", "pad": 0.1, "flip": "both" if asked.data == "leaves" else "none"}
+    config = train_config({
+        "out": str(asked.out / "run"), "seed": asked.seed, "data": {"path": str(images)}, "augment": augment,
+        "model": {"name": asked.model, "image_size": size}, "loss": {"name": asked.loss},
+        "optimizer": {"lr": 4e-3}, "schedule": {"epochs": asked.epochs, "warmup_epochs": min(3, asked.epochs / 4)},
+        "engine": {"batch_size": 64},
+    }, where="calibrant demo")  # fmt: skip
+    try:
+        return fit(config)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _predictions(run: Path, images: Path, path: Path, split: str) -> Predictions:
+    from calibrant.artifacts.predictions import read_predictions
+    from calibrant.train.predict import predict_run
+
+    return read_predictions(predict_run(run, images, path, split=split))
+
+
+def _calibrate(validation: Predictions, out: Path) -> Calibrator:
+    from calibrant.calibration import fit
+
+    calibrator = fit("temperature", validation.logits, validation.labels)
+    write_text(out / "calibrator.json", calibrator.to_json())
+    return calibrator
+
+
+def _stages(test: Predictions, calibrator: Calibrator, adjust: float) -> list[Model]:
+    from calibrant.calibration.adjustment import adjusted_probabilities
+
+    temperature = calibrator.parameters["temperature"]
+    return [
+        _measured("before: network alone", adjusted_probabilities(test.logits), test),
+        _measured(f"after temperature {temperature:.2f}", calibrator.probabilities(test.logits), test),
+        _measured(f"after adjustment {adjust:g}", _deployed(test, calibrator, adjust), test),
+    ]
+
+
+def _measured(name: str, probabilities: NDArray[np.float64], test: Predictions) -> Model:
+    from calibrant.calibration import evaluate
+    from calibrant.calibration.report.figures import Model
+    from calibrant.calibration.statistics.accumulate import statistics_of_probabilities
+
+    statistics = statistics_of_probabilities(probabilities, test.labels)
+    return Model(name, evaluate(statistics, class_names=test.class_names), statistics)
+
+
+def _deployed(test: Predictions, calibrator: Calibrator, adjust: float) -> NDArray[np.float64]:
+    """What model.onnx has to answer, by the formula in numpy; `adjust` is the total, the loss's own share included."""
+    from calibrant.calibration.adjustment import adjusted_probabilities, log_prior_ratio
+
+    assert test.source.train_prior is not None  # every run records it
+    return adjusted_probabilities(
+        test.logits, calibrator=calibrator, log_prior_ratio=log_prior_ratio(test.source.train_prior),
+        strength=adjust - test.source.absorbed,
+    )  # fmt: skip
+
+
+def _export(run: Path, out: Path, adjust: float) -> Any:
+    from calibrant.export import ExportConfig, export_run
+
+    return export_run(
+        run, out / "model.onnx", ExportConfig(calibrator=out / "calibrator.json", adjust=adjust, name=_NAME)
+    )
+
+
+def _serve(model: Path, images: Path, test: Predictions) -> tuple[NDArray[np.float64], dict[str, Any]]:
+    """The probabilities that a running server gives for the test images, and one answer to show."""
+    import numpy as np
+
+    from calibrant.images.preprocessing import open_image
+    from calibrant.serve.processes.background import running
+
+    def post(url: str, body: bytes, kind: str) -> dict[str, Any]:
+        request = urllib.request.Request(url, body, {"Content-Type": kind})
+        with urllib.request.urlopen(request, timeout=60) as response:
+            answer: dict[str, Any] = json.load(response)
+        return answer
+
+    answers = []
+    with running(model) as server:
+        for start in range(0, len(test), 25):
+            batch = [np.asarray(open_image(images / "test" / i)) for i in test.ids[start : start + 25]]
+            tensor = {"name": "images", "datatype": "UINT8", "shape": [len(batch), *batch[0].shape]}
+            inputs = [{**tensor, "data": np.stack(batch).ravel().tolist()}]
+            body = json.dumps({"inputs": inputs, "outputs": [{"name": "probabilities"}]}).encode()
+            output = post(f"{server}/v2/models/{_NAME}/infer", body, "application/json")["outputs"][0]
+            answers.append(np.asarray(output["data"], np.float64).reshape(output["shape"]))
+        first = images / "test" / test.ids[0]
+        example = post(f"{server}/predict", first.read_bytes(), "image/png")
+    return np.concatenate(answers), {"image": first, "label": test.class_names[test.labels[0]], "answer": example}
+
+
+def _check_served(served: NDArray[np.float64], test: Predictions, calibrator: Calibrator, adjust: float) -> float:
+    """Largest difference between the served probabilities and the formula, which must be rounding only."""
+    import numpy as np
+
+    gap = float(np.abs(served - _deployed(test, calibrator, adjust)).max())
+    if not gap < 1e-4:
+        raise CheckFailed(f"the server's probabilities differ from the formula by {gap:.1e}", where="calibrant demo")
+    return gap
+
+
+def _picture(stages: list[Model], out: Path) -> bytes:
+    from calibrant.calibration.report.figures import reliability_figure, save
+
+    save(reliability_figure(stages), out / "reliability.png")
+    return (out / "reliability.png").read_bytes()
+
+
+def _sheet(images: Path) -> bytes:
+    """A contact sheet: a row per class, commonest first, as PNG."""
+    import io
+
+    from PIL import Image
+
+    folders = sorted(p for p in (images / "train").iterdir() if p.is_dir())[:12]
+    rows = [sorted(folder.iterdir())[:10] for folder in folders]
+    side = 64
+    sheet = Image.new("RGB", (10 * side, len(rows) * side), "white")
+    for y, files in enumerate(rows):
+        for x, file in enumerate(files):
+            with Image.open(file) as image:
+                sheet.paste(image.resize((side, side)), (x * side, y * side))
+    stream = io.BytesIO()
+    sheet.save(stream, "PNG", optimize=True)
+    return stream.getvalue()
+
+
+def _facts(asked: Demo, test: Predictions, calibrator: Calibrator, card: Any, gap: float) -> dict[str, str]:
+    assert test.source.train_prior is not None
+    commonest, rarest = max(test.source.train_prior), min(test.source.train_prior)
+    facts = {
+        "Classes": str(len(test.class_names)),
+        "Training images": f"long-tailed, {commonest / rarest:.1f} : 1 from commonest to rarest class",
+        "Test images": f"{len(test)}, balanced",
+        "Network and loss": f"{asked.model}, {asked.loss}, {asked.epochs} epochs from scratch",
+        "Temperature": f"{calibrator.parameters['temperature']:.4f}, fitted on the validation images",
+        "Prior adjustment": f"total strength {asked.adjust:g}",
+        "Server against formula": f"largest difference of a probability {gap:.1e}",
+    }
+    if test.source.class_temperatures is not None:
+        low, high = min(test.source.class_temperatures), max(test.source.class_temperatures)
+        facts["Class temperatures"] = f"{low:.2f} to {high:.2f}, learned in training"
+    if card.verify is not None:
+        difference = card.verify["max_diff"]["probabilities"]
+        facts["onnxruntime against torch"] = f"largest difference of a probability {difference:.1e}"
+    return facts

@@ -1,0 +1,117 @@
+"""`calibrant predict`: one command for a training run (torch) and for a deployed file (onnxruntime).
+
+A composition root: it calls into the stage that fits and knows nothing itself.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from calibrant.errors import ConfigError, FormatError
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--data",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder of images, with or without class folders; for a file also tar or Parquet shards, or a folder of them.",
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Predictions file.  [default: predictions.parquet]")
+@click.option(
+    "--split",
+    default="test",
+    show_default=True,
+    help="Sub-folder to read where the data has splits, and the name written.",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    help="Images per forward pass.  [default: 64 for a run, measured for a file]",
+)
+@click.option(
+    "--views",
+    type=click.Choice(["one", "flip", "ten-crop"]),
+    default="one",
+    show_default=True,
+    help="Average over views of each image (runs only).",
+)
+@click.option("--features", is_flag=True, help="Also write the features before the classifier.")
+@click.option(
+    "--on-bad-image",
+    type=click.Choice(["fail", "skip"]),
+    default="fail",
+    show_default=True,
+    help="Stop at an unreadable image, or leave it out and list it.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["calibrant", "ray"]),
+    default="calibrant",
+    show_default=True,
+    help="This process, or actors of Ray on one machine or many (files only).",
+)
+@click.option("--workers", type=click.IntRange(1), metavar="N", help="Actors of Ray.  [default: one per four cores]")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def predict(
+    model: Path,
+    data: Path,
+    out: Path | None,
+    split: str,
+    batch_size: int | None,
+    views: str,
+    features: bool,
+    on_bad_image: str,
+    engine: str,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    """Write the predictions of MODEL for a folder of images.
+
+    MODEL is a run folder of `calibrant train` or a deployed .onnx file. The file holds the model's own logits, so that
+    calibrators can be fitted on it; labels come from class folders and are empty where there are none.
+
+    \b
+    Examples:
+      calibrant predict runs/first --data images --out test.parquet
+      calibrant predict model.onnx --data images/test --out served.parquet
+      calibrant predict model.onnx --data shards --split val
+      calibrant predict model.onnx --data shards --engine ray --workers 4
+    """  # fmt: skip
+    out = out or Path("predictions.parquet")
+    if engine == "ray" and model.is_dir():
+        raise ConfigError("--engine ray needs a deployed file", where=model, fix="make one with calibrant export")
+    if workers is not None and engine != "ray":
+        raise ConfigError("is for --engine ray", where="--workers", fix="leave it out: all cores are used as it is")
+    on_bad: Literal["fail", "skip"] = "skip" if on_bad_image == "skip" else "fail"
+    if model.is_dir():
+        from calibrant.train.predict import predict_run
+
+        written = predict_run(
+            model, data, out, split=split, batch_size=batch_size or 64, features=features, on_bad_image=on_bad,
+            views="ten-crop" if views == "ten-crop" else "flip" if views == "flip" else "one",
+        )  # fmt: skip
+    elif model.suffix == ".onnx" or not model.exists():
+        if views != "one":
+            raise ConfigError(f"--views {views} needs a run folder", where=model, fix="a deployed file sees one view")
+        from calibrant.serve.batch.predict import predict_model
+
+        written = predict_model(
+            model, data, out, split=split, batch_size=batch_size, features=features, on_bad_image=on_bad,
+            engine="ray" if engine == "ray" else "calibrant", actors=workers,
+        )  # fmt: skip
+    else:
+        raise FormatError("is neither a run folder nor an .onnx file", where=model)
+    listing = written.with_name(written.name + ".bad-images.txt")
+    bad = len(listing.read_text().splitlines()) if on_bad == "skip" and listing.is_file() else 0
+    if as_json:
+        click.echo(json.dumps({"predictions": str(written), "bad_images": bad}))
+        return
+    click.echo(f"Wrote {written}")
+    if bad:
+        click.echo(f"{bad} images could not be read and were left out; {listing} lists them")

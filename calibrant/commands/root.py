@@ -1,0 +1,128 @@
+"""The root command. A stage's own commands are imported only when one of them is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+from calibrant._version import __version__
+from calibrant.errors import CalibrantError, ConfigError, MissingExtra, did_you_mean
+
+# name: (where the click command lives, its line in --help, the extra that it needs)
+COMMANDS: dict[str, tuple[str, str, str | None]] = {
+    "demo": ("calibrant.commands.demo:demo", "Run the whole path on data that needs no download.", "train"),
+    "train": ("calibrant.train.cli:train", "Train a classifier on an image folder.", "train"),
+    "search": ("calibrant.train.cli:search", "Search training settings by the validation metric.", "train"),
+    "shards": ("calibrant.train.cli:shards", "Pack a data set into Parquet or tar shards.", "train"),
+    "features": ("calibrant.train.heads.cli:features", "Cache a frozen backbone's features of a folder.", "train"),
+    "head": ("calibrant.train.heads.cli:head", "Train a head on cached features in seconds.", "train"),
+    "sweep": ("calibrant.train.heads.cli:sweep", "Compare heads: one change at a time, grid or Optuna.", "train"),
+    "predict": ("calibrant.commands.predict:predict", "Write a model's predictions for a folder of images.", None),
+    "calibrate": ("calibrant.calibration.cli:calibrate", "Fit a calibrator on a predictions file.", None),
+    "evaluate": ("calibrant.calibration.cli:evaluate", "Measure accuracy and calibration, with intervals.", None),
+    "export": ("calibrant.export.cli:export", "Write one ONNX file with the calibration inside.", "train"),
+    "verify": ("calibrant.export.cli:verify", "Compare a deployed file with the run that it came from.", "train"),
+    "inspect": ("calibrant.export.edit_cli:inspect", "Show what a deployed file says about itself.", None),
+    "recalibrate": ("calibrant.export.edit_cli:recalibrate", "Put another calibrator into a deployed file.", None),
+    "adjust": ("calibrant.export.edit_cli:adjust", "Correct a deployed file for another class prior.", None),
+    "set-threshold": ("calibrant.export.edit_cli:set_threshold", "Set the confidence to abstain below.", None),
+    "relabel": ("calibrant.export.edit_cli:relabel", "Rename the classes of a deployed file.", None),
+    "quantize": ("calibrant.export.cli:quantize", "Make a smaller, faster file and re-fit its temperature.", "train"),
+    "serve": ("calibrant.serve.cli:serve", "Serve deployed files over the Open Inference Protocol.", None),
+    "bench-serve": ("calibrant.serve.load.bench:bench_serve", "Load a server, compare with onnxruntime alone.", None),
+    "dashboard": ("calibrant.dashboard.cli:dashboard", "Open the reliability dashboard on your runs.", "dashboard"),
+}  # fmt: skip
+
+# Import names of optional packages, for the message that names the extra.
+_OPTIONAL = {
+    "torch": "train", "torchvision": "train", "timm": "train", "safetensors": "train", "sklearn": "train",
+    "tensorboard": "train", "onnx": "train", "onnxscript": "train", "netcal": "calibration",
+    "streamlit": "dashboard", "altair": "dashboard", "pandas": "dashboard", "vl_convert": "dashboard",
+    "ray": "ray", "grpc": "grpc", "optuna": "search",
+}  # fmt: skip
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are import paths; listing them imports nothing."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise ConfigError(f'no command "{args[0]}"', where="calibrant", fix=did_you_mean(args[0], COMMANDS))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line, _) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="calibrant")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def cli(debug: bool) -> None:
+    """Image classifiers whose confidence can be trusted, from training to production.
+
+    \b
+    First time here:    calibrant demo
+    On your own images: calibrant train --data DIR --out runs/first
+                        calibrant calibrate runs/first/predictions/val.parquet --out calibrator.json
+                        calibrant export runs/first --calibrator calibrator.json --out model.onnx
+                        calibrant serve model.onnx
+    """
+
+
+def main() -> None:
+    """Entry point: one line for what a user can mend, a traceback for what only we can."""
+    debug = "--debug" in sys.argv[1:]
+    try:
+        code = cli.main(args=_hoist_debug(sys.argv[1:]), prog_name="calibrant", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except CalibrantError as error:
+        if debug:
+            raise
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(error.exit_code)
+    except click.exceptions.Abort:
+        click.echo("Stopped: interrupted. What was finished before is complete and can be used.", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        click.echo("Stopped: interrupted. What was finished before is complete and can be used.", err=True)
+        sys.exit(2)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # the reader of our output went away, as in `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:  # no space, no permission, a file where a folder should be
+        if debug:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"Error: {where}{error.strerror or error}", err=True)
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        extra = _OPTIONAL.get((error.name or "").partition(".")[0])
+        if debug or extra is None:
+            raise
+        command = next((a for a in sys.argv[1:] if a in COMMANDS), "this command")
+        click.echo(f"Error: {MissingExtra(f'calibrant {command}', extra, error.name or '')}", err=True)
+        sys.exit(2)
+
+
+def _hoist_debug(arguments: list[str]) -> list[str]:
+    """--debug works wherever it stands: people add it to the end of the line that failed."""
+    return (["--debug"] if "--debug" in arguments else []) + [a for a in arguments if a != "--debug"]

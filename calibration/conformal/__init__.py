@@ -1,0 +1,1 @@
+"""Prediction sets with a coverage guarantee, and when to abstain."""

@@ -1,0 +1,1 @@
+"""The numbers of reliability diagrams, binned and smooth."""

@@ -1,0 +1,1 @@
+"""95 % intervals and null values of everything that is measured."""

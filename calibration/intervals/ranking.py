@@ -1,0 +1,65 @@
+"""Intervals and null values of AURC and failure AUROC, from the cells of confidence.
+
+AUROC: DeLong's variance of the placement values. AURC: Poisson bootstrap of the cells, +- 1.96 standard deviations.
+Null: what the same confidences give when each row is right with the probability that it claims.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibration.intervals.binned import Z95, Measured
+from calibrant.calibration.metrics.ranking import area_under_risk_coverage, auroc_of
+from calibrant.calibration.statistics.statistics import Statistics
+
+Vector = NDArray[np.float64]
+_DRAWS = 200
+
+
+def ranking_of_cells(s: Statistics) -> tuple[float, float]:
+    """AURC and AUROC where rows are not kept: rows of one cell count as ties."""
+    position, right, wrong, _ = _cells(s)
+    total = right + wrong
+    return area_under_risk_coverage(position, wrong / total, total), auroc_of(position, position, right, wrong)
+
+
+def _cells(s: Statistics) -> tuple[Vector, Vector, Vector, Vector]:
+    """Of each cell that holds rows, from low to high: its place, weight of right and of wrong rows, mean confidence."""
+    cells = s.cells()
+    full = cells.weight > 0
+    right = np.minimum(cells.correct_sum[full], cells.weight[full])
+    return np.flatnonzero(full).astype(np.float64), right, cells.weight[full] - right, cells.confidence[full]
+
+
+def measure_auroc(s: Statistics, value: float) -> Measured:
+    position, right, wrong, confidence = _cells(s)
+    total = right + wrong
+    null = auroc_of(position, position, total * confidence, total * (1 - confidence))
+    if not np.isfinite(value):
+        return Measured(value, None, None, null if np.isfinite(null) else None)
+    m, n = right.sum(), wrong.sum()
+    scale = s.effective_rows / total.sum()
+    # Share of the other side that each cell beats, ties half.
+    beats = (np.cumsum(wrong) - wrong / 2) / n
+    beaten = 1 - (np.cumsum(right) - right / 2) / m
+    spread_right = float(right @ (beats - value) ** 2 / m) / max(m * scale - 1, 1)
+    spread_wrong = float(wrong @ (beaten - value) ** 2 / n) / max(n * scale - 1, 1)
+    half = Z95 * float(np.sqrt(spread_right + spread_wrong))
+    return Measured(value, max(value - half, 0.0), min(value + half, 1.0), null)
+
+
+def measure_aurc(s: Statistics, value: float) -> Measured:
+    position, right, wrong, confidence = _cells(s)
+    total = right + wrong
+    null = area_under_risk_coverage(position, 1 - confidence, total)
+    rng = np.random.default_rng(0)
+    scale = s.effective_rows / total.sum()
+    drawn = np.empty(_DRAWS)
+    for i in range(_DRAWS):
+        a, b = rng.poisson(right * scale).astype(np.float64), rng.poisson(wrong * scale).astype(np.float64)
+        weight = a + b
+        full = weight > 0
+        drawn[i] = area_under_risk_coverage(position[full], b[full] / weight[full], weight[full]) if full.any() else 0.0
+    half = Z95 * float(drawn.std())
+    return Measured(value, max(value - half, 0.0), min(value + half, 1.0), null)

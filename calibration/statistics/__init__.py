@@ -1,0 +1,1 @@
+"""Sufficient statistics of predictions: one pass, mergeable, in bounded memory."""

@@ -1,0 +1,157 @@
+"""Statistics of a predictions file, computed in one pass and kept beside it as NAME.stats.npz.
+
+An .npz of plain arrays (no pickle): sparse tables as indices and values, and a JSON header with the format version, the
+hash of the predictions and that of the calibrator. The statistics are read back only while both hashes are the same.
+Hashing reads the whole file, so the header also remembers size and modification time of each shard: while those are
+unchanged the stored hash is trusted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.artifacts.predictions import PredictionsFile
+from calibrant.atomic import replacing
+from calibrant.calibration.calibrators.base import Calibrator
+from calibrant.calibration.statistics.accumulate import Accumulator
+from calibrant.calibration.statistics.grid import grid
+from calibrant.calibration.statistics.statistics import ClassSums, KeptRows, Statistics, Table
+from calibrant.errors import DataError, FormatError
+from calibrant.progress import progress
+
+log = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+_BATCH_NUMBERS = 1 << 19  # logits read at a time
+_TABLES = ("right", "wrong_by_predicted", "wrong_by_true", "all_right", "all_wrong", "probability")
+_SUMS = ("rows", "top5", "zero", "nll", "nll_squared", "brier", "brier_squared", "entropy", "p_squared")
+
+
+def statistics_for_file(path: Path, calibrator: Calibrator | None, *, cache: bool) -> Statistics:
+    file = PredictionsFile.open(path)
+    where = sidecar_path(path, calibrator)
+    stamps = _stamps(file)
+    if cache and where.exists():
+        try:
+            header, statistics = load(where)
+        except FormatError as error:
+            log.warning("%s is made again: %s", where.name, error.what)
+        else:
+            if header["stamps"] == stamps or header["predictions"] == file.sha256():
+                return statistics
+    statistics = compute(file, calibrator)
+    if cache:
+        try:
+            save(where, statistics, predictions=file.sha256(), stamps=stamps)
+        except OSError as error:  # a read-only folder is no reason to fail
+            log.info("statistics are not kept beside %s: %s", path, error.strerror)
+    return statistics
+
+
+def sidecar_path(path: Path, calibrator: Calibrator | None = None) -> Path:
+    """NAME.stats.npz, or with the start of the calibrator's hash in its name."""
+    middle = "" if calibrator is None else f".{_calibrator_hash(calibrator)[:10]}"
+    return path.with_name(f"{path.stem if path.is_file() else path.name}{middle}.stats.npz")
+
+
+def compute(file: PredictionsFile, calibrator: Calibrator | None = None) -> Statistics:
+    """One pass over the labelled rows, in memory that does not grow with them."""
+    classes = len(file.source.class_names)
+    accumulator = Accumulator(classes, rows_expected=file.rows)
+    rows = max(1024, _BATCH_NUMBERS // classes)
+    total = -(-file.rows // rows)
+    found = 0
+    for batch in progress(file.batches(rows), what=f"reading {file.path.name}", total=total, unit="batch"):
+        part = batch.labelled()
+        if len(part) == 0:
+            continue
+        found += len(part)
+        accumulator.add(part.logits if calibrator is None else calibrator.logits(part.logits), part.labels)
+    if found == 0:
+        raise DataError(
+            "no row has a label" if file.rows else "holds no rows", where=file.path,
+            fix="evaluation and calibration need labelled predictions",
+        )  # fmt: skip
+    return accumulator.finish()
+
+
+def save(path: Path, s: Statistics, *, predictions: str, stamps: list[list[Any]]) -> None:
+    if s.class_weights is not None:
+        raise ValueError("statistics are kept without weights")
+    header = {
+        "kind": "statistics", "format_version": FORMAT_VERSION, "predictions": predictions, "stamps": stamps,
+        "classes": s.classes, "order": s.order, "kept": s.kept is not None,
+    }  # fmt: skip
+    arrays: dict[str, NDArray[Any]] = {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
+    for name in _TABLES:
+        table: Table = getattr(s, name)
+        index = np.flatnonzero(table.count)
+        arrays[f"{name}_index"] = index
+        arrays[f"{name}_count"], arrays[f"{name}_total"] = (
+            table.count.reshape(-1)[index],
+            table.total.reshape(-1)[index],
+        )
+    index = np.flatnonzero(s.positive)
+    arrays["positive_index"], arrays["positive_count"] = index, s.positive.reshape(-1)[index]
+    arrays |= {f"class_{name}": getattr(s.by_true, name) for name in _SUMS}
+    arrays["confusion_pair"], arrays["confusion_count"] = s.confusion_pair, s.confusion_count
+    if s.kept is not None:
+        arrays |= {"kept_confidence": s.kept.confidence, "kept_label": s.kept.label, "kept_correct": s.kept.correct}
+    with replacing(path) as temporary, open(temporary, "wb") as stream:
+        np.savez_compressed(stream, allow_pickle=False, **arrays)
+
+
+def load(path: Path) -> tuple[dict[str, Any], Statistics]:
+    try:
+        # A stream of our own: on a damaged file numpy would leave its own open.
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            header: dict[str, Any] = json.loads(arrays["header"].tobytes())
+            version = int(header["format_version"])
+            if version > FORMAT_VERSION:
+                raise FormatError(
+                    f"statistics format {version} is newer than this Calibrant reads ({FORMAT_VERSION})", where=path
+                )
+            return header, _statistics(header, arrays)
+    except FormatError:
+        raise
+    except Exception as error:  # zip, JSON and array errors alike: the file is not what it should be
+        raise FormatError(f"damaged statistics ({error!r})", where=path) from None
+
+
+def _statistics(header: dict[str, Any], a: Any) -> Statistics:
+    c, order = int(header["classes"]), int(header["order"])
+    by_class, fine = (c, grid(order).cells), (grid(100).cells,)
+
+    def dense(shape: tuple[int, ...], index: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+        out = np.zeros(int(np.prod(shape)), values.dtype)
+        out[index] = values
+        return out.reshape(shape)
+
+    tables: dict[str, Any] = {}
+    for name in _TABLES:
+        shape, index = fine if name.startswith("all") else by_class, a[f"{name}_index"]
+        tables[name] = Table(dense(shape, index, a[f"{name}_count"]), dense(shape, index, a[f"{name}_total"]))
+    kept = None
+    if header["kept"]:
+        kept = KeptRows(a["kept_confidence"], a["kept_label"], a["kept_correct"])
+    return Statistics(
+        classes=c, order=order, positive=dense(by_class, a["positive_index"], a["positive_count"]),
+        by_true=ClassSums(*(a[f"class_{name}"] for name in _SUMS)), confusion_pair=a["confusion_pair"],
+        confusion_count=a["confusion_count"], kept=kept, **tables,
+    )  # fmt: skip
+
+
+def _stamps(file: PredictionsFile) -> list[list[Any]]:
+    return [[shard.name, shard.stat().st_size, shard.stat().st_mtime_ns] for shard in file.shards]
+
+
+def _calibrator_hash(calibrator: Calibrator) -> str:
+    block = {"method": calibrator.method, "classes": calibrator.classes, "parameters": dict(calibrator.parameters)}
+    return hashlib.sha256(json.dumps(block, sort_keys=True).encode()).hexdigest()

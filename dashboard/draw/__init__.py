@@ -1,0 +1,1 @@
+"""Draws what it is given; computes nothing."""

@@ -1,0 +1,1 @@
+"""What lies below the folder of the dashboard."""

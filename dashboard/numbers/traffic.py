@@ -1,0 +1,198 @@
+"""What a feedback log says: served rows, expected and realised accuracy, drift. Calls of calibration.monitoring and of
+calibrant.calibration on what the log holds; the server's own monitor makes the same calls on its last rows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.artifacts.feedback import Feedback, Served, read_feedback, segments
+from calibrant.artifacts.model_card import ModelCard
+from calibrant.calibration import Evaluation, Measured, evaluate
+from calibrant.calibration.diagrams.reliability import ReliabilityDiagram, reliability_diagram
+from calibrant.calibration.intervals.binned import share_interval
+from calibrant.calibration.monitoring.watch import (
+    CalibrationAlarm,
+    DriftAlarm,
+    Interval,
+    expected_accuracy,
+    held_out_gap,
+)
+from calibrant.calibration.softmax import softmax
+from calibrant.calibration.statistics.accumulate import statistics_of
+from calibrant.calibration.statistics.statistics import Statistics
+from calibrant.dashboard.folder.artifacts import Model
+from calibrant.dashboard.folder.contents import card_of
+from calibrant.dashboard.folder.files import Stamp, stamp
+from calibrant.dashboard.folder.hashes import sha256
+from calibrant.errors import FormatError
+
+CONFIDENCE_BINS = 20  # of the drift test, as in the server's monitor
+MOST_WINDOWS = 40
+FEWEST_ROWS = 50  # a window
+LARGE_LOG = 64 << 20
+
+
+@dataclass(frozen=True)
+class Alarm:
+    name: str
+    on: bool
+    rows: int
+    fired_at: int | None
+    evidence: float | None
+    threshold: float
+    needs: int  # rows before it can say anything
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Milliseconds in the server, queue included, that so many answers took at most."""
+
+    half: float
+    p95: float
+    p99: float
+
+
+@dataclass(frozen=True)
+class Window:
+    first: int
+    last: int  # rows, counted from 1
+    time: float  # of the last row
+    expected: Interval
+    labelled: int
+    realised: Measured | None
+    latency: Latency | None  # None where the log does not say
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The rows whose label has arrived."""
+
+    rows: int
+    expected: Interval  # what would have been said of them without their labels
+    evaluation: Evaluation
+    statistics: Statistics
+
+    def diagram(self, bins: int) -> ReliabilityDiagram:
+        return reliability_diagram(self.statistics, bins)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    rows: int
+    times: NDArray[np.float64]
+    confidence: NDArray[np.float64]
+    predicted: NDArray[np.int64]
+    expected: Interval
+    latency: Latency | None
+    windows: tuple[Window, ...]
+    labelled: Labelled | None
+    alarms: tuple[Alarm, ...]
+
+
+def log_stamps(folder: Path) -> tuple[Stamp, ...]:
+    return tuple(stamp(p) for p in segments(folder))
+
+
+@lru_cache(2)
+def read(folder: Path, files: tuple[Stamp, ...]) -> Feedback:
+    """The log as it is; a line that the server is writing at this moment is left for the next time."""
+    try:
+        return read_feedback(folder)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(f"is not a feedback log ({type(error).__name__})", where=folder.name) from None
+
+
+@lru_cache(4)
+def summary(folder: Path, files: tuple[Stamp, ...], sha256: str, model: Stamp | None) -> Traffic | None:
+    """Of one served file in a log; None where the log does not hold it. `model`: the deployed file, if it is here."""
+    served = next((s for s in read(folder, files).served if s.model.sha256 == sha256), None)
+    if served is None or not len(served.ids):
+        return None
+    return summarise(served, None if model is None else card_of(model))
+
+
+def summarise(served: Served, card: ModelCard | None) -> Traffic:
+    order = np.argsort(served.times, kind="stable")
+    times, labels, took = served.times[order], served.labels[order], served.latency_ms[order]
+    logits = served.logits[order].astype(np.float64)
+    probs = softmax(logits)
+    confidence, predicted = probs.max(axis=1), probs.argmax(axis=1)
+    gap, gap_variance = held_out_gap(card)
+    known = np.flatnonzero(labels >= 0)
+    labelled = None
+    if len(known):
+        statistics = statistics_of(logits[known], labels[known])
+        labelled = Labelled(
+            len(known), expected_accuracy(confidence[known], gap=gap, gap_variance=gap_variance),
+            evaluate(statistics, class_names=served.model.classes), statistics,
+        )  # fmt: skip
+    return Traffic(
+        len(labels), times, confidence, predicted,
+        expected_accuracy(confidence, gap=gap, gap_variance=gap_variance),
+        latency_of(took), _windows(times, confidence, predicted, labels, took, gap, gap_variance), labelled,
+        _alarms(probs, confidence, predicted, labels),
+    )  # fmt: skip
+
+
+def _windows(
+    times: NDArray[np.float64], confidence: NDArray[np.float64], predicted: NDArray[np.int64],
+    labels: NDArray[np.int64], took: NDArray[np.float32], gap: float, gap_variance: float,
+) -> tuple[Window, ...]:  # fmt: skip
+    count = max(1, min(MOST_WINDOWS, len(times) // FEWEST_ROWS))
+    found = []
+    for rows in np.array_split(np.arange(len(times)), count):
+        known = rows[labels[rows] >= 0]
+        realised = None
+        if len(known) >= 10:
+            share = float((predicted[known] == labels[known]).mean())
+            realised = Measured(share, *share_interval(share, len(known)))
+        found.append(Window(
+            int(rows[0]) + 1, int(rows[-1]) + 1, float(times[rows[-1]]),
+            expected_accuracy(confidence[rows], gap=gap, gap_variance=gap_variance), len(known), realised,
+            latency_of(took[rows]),
+        ))  # fmt: skip
+    return tuple(found)
+
+
+def latency_of(milliseconds: NDArray[np.float32]) -> Latency | None:
+    known = milliseconds[np.isfinite(milliseconds)]
+    return Latency(*np.quantile(known, (0.5, 0.95, 0.99)).tolist()) if len(known) else None
+
+
+def _alarms(
+    probs: NDArray[np.float64], confidence: NDArray[np.float64], predicted: NDArray[np.int64],
+    labels: NDArray[np.int64],
+) -> tuple[Alarm, ...]:  # fmt: skip
+    """The server's detectors, run over the whole log in order of time."""
+    drift, prior = DriftAlarm(CONFIDENCE_BINS), DriftAlarm(probs.shape[1])
+    drift.add(np.clip((confidence * CONFIDENCE_BINS).astype(int), 0, CONFIDENCE_BINS - 1))
+    prior.add(predicted)
+    calibration = CalibrationAlarm()
+    known = np.flatnonzero(labels >= 0)
+    if len(known):
+        calibration.add(np.log(np.maximum(probs[known], 1e-300)), labels[known])
+    return (
+        _alarm("Confidences against the labels", calibration, calibration.block),
+        _alarm("Drift of the confidences", drift, drift.learn),
+        _alarm("Drift of the predicted classes", prior, prior.learn),
+    )
+
+
+def _alarm(name: str, alarm: CalibrationAlarm | DriftAlarm, needs: int) -> Alarm:
+    evidence = alarm.log_evidence
+    return Alarm(
+        name, alarm.on, alarm.rows, alarm.fired_at, evidence if math.isfinite(evidence) else None,
+        alarm.log_threshold, needs,
+    )  # fmt: skip
+
+
+def matching(models: tuple[Model, ...], served: Served) -> Model | None:
+    """The deployed file that made the predictions, by its hash."""
+    return next((m for m in models if sha256(stamp(m.path)) == served.model.sha256), None)

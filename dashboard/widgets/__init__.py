@@ -1,0 +1,1 @@
+"""Controls and pieces of pages."""

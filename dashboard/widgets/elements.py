@@ -1,0 +1,59 @@
+"""What every page uses to put something on the screen: a chart with its downloads, troubles, a percentage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from calibrant.dashboard.draw import charts, downloads
+from calibrant.dashboard.folder.files import Trouble
+from calibrant.dashboard.theme import Palette, palette
+from calibrant.dashboard.widgets.markdown_escape import plain, short
+
+
+def colours() -> Palette:
+    """Of the theme that the reader sees."""
+    return palette(st.context.theme.type)
+
+
+def drawing(drawn: Any, *, alt: str, key: str, select: str | None = None) -> Any:
+    """The chart on the page. With `select`, a click on a mark reruns the page and is returned."""
+    seen = colours()
+    extra: dict[str, Any] = {} if select is None else {"on_select": "rerun", "selection_mode": select}
+    # Streamlit's own chart theme would win over the colours of ours.
+    return st.altair_chart(charts.finished(drawn, seen), theme=None, width="stretch", key=key, alt=alt, **extra)
+
+
+def chart(name: str, table: pd.DataFrame, draw: downloads.Draw, *, alt: str, key: str) -> None:
+    """A chart and a button for its files."""
+    drawing(draw(colours=colours()), alt=alt, key=key)
+    downloads.offer(name, table, draw)
+
+
+def troubles(found: Sequence[Trouble]) -> None:
+    """One line for each of the first few; the rest in a fold."""
+    for trouble in found[:3]:
+        st.warning(_line(trouble), icon=":material/warning:")
+    if len(found) > 3:
+        with st.expander(f"{len(found) - 3} more files could not be used"):
+            for trouble in found[3:103]:
+                st.markdown(_line(trouble))
+            if len(found) > 103:
+                st.markdown(f"and {len(found) - 103:,} more")
+
+
+def _line(trouble: Trouble) -> str:
+    text = f"**{plain(short(trouble.where, 80))}** {plain(trouble.what)}"
+    return f"{text}. {plain(trouble.fix[:1].upper() + trouble.fix[1:])}." if trouble.fix else f"{text}."
+
+
+def percent(value: float | None, digits: int = 2) -> str:
+    # Adding 0 turns a rounded -0.00 into 0.00.
+    return "–" if value is None else f"{round(100 * value, digits) + 0.0:.{digits}f} %"
+
+
+def count(value: int) -> str:
+    return f"{value:,}"

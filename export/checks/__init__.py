@@ -1,0 +1,1 @@
+"""Does a deployed file say what it should?"""

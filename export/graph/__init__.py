@@ -1,0 +1,1 @@
+"""The deployed graph: body, classifier and the tail that computes the one formula."""

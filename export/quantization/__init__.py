@@ -1,0 +1,1 @@
+"""Smaller, faster files, and what they cost."""

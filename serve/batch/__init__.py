@@ -1,0 +1,1 @@
+"""Offline prediction, local and on Ray."""

@@ -1,0 +1,1 @@
+"""One deployed file in this process: session, knobs, answer."""

@@ -1,0 +1,107 @@
+"""The engine without a network: `load(path).predict(images)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.artifacts.model_card import ModelCard
+from calibrant.errors import FormatError
+from calibrant.serve.engine import pixels as images_
+from calibrant.serve.engine.knobs import Knobs, Redo
+from calibrant.serve.engine.result import Result, answer
+from calibrant.serve.engine.session import Arrays, Session
+
+
+def load(
+    path: str | Path,
+    *,
+    providers: Sequence[str] | None = None,
+    threads: int | None = None,
+    measure: bool = False,
+) -> Classifier:
+    """A deployed file, ready to predict. `measure` times the batch sizes first, as the server does."""
+    session = Session(path, providers=providers, threads=threads)
+    if measure:
+        session.warm_up()
+    return Classifier(session)
+
+
+class Classifier:
+    """A deployed file. Thread-safe."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._redo = None if session.card is None else Redo.of(session.card)
+
+    @property
+    def card(self) -> ModelCard:
+        return self.session.require_card()
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.card.classes
+
+    @property
+    def redo(self) -> Redo:
+        self.session.require_card()
+        if self._redo is None:
+            raise FormatError("has no calibrant block", where=self.session.path)
+        return self._redo
+
+    def predict(
+        self,
+        images: Any,
+        *,
+        temperature: float | None = None,
+        adjust_strength: float | None = None,
+        target_prior: Sequence[float] | str | None = None,
+        abstain_below: float | None = None,
+        coverage: float | None = None,
+        top_k: int | None = None,
+        ood: bool = False,
+        batch_size: int | None = None,
+    ) -> Result:
+        """Calibrated answers for pictures in any form that `images.pixels` takes.
+
+        Without `batch_size` pictures run in batches of the measured cap, or 8 when nothing was measured.
+        """
+        card = self.card
+        knobs = Knobs.parse({
+            "temperature": temperature, "adjust_strength": adjust_strength, "target_prior": target_prior,
+            "abstain_below": abstain_below, "coverage": coverage, "top_k": top_k, "ood": ood,
+        })  # fmt: skip
+        return answer(card, self.redo, self.outputs(images_.pixels(card, images), batch_size=batch_size), knobs)
+
+    def outputs(self, pixels: images_.Pixels, *, batch_size: int | None = None) -> Arrays:
+        """What the graph itself returns for uint8 [N, H, W, 3], run in batches."""
+        step = batch_size or (self.session.cap if self.session.curve else 8)
+        if not self.session.batched:
+            step = self.session.fixed_rows or 1
+        parts = [self._run(pixels[start : start + step], step) for start in range(0, len(pixels), step)]
+        if not parts:
+            width = len(self.card.classes)
+            return {name: np.zeros((0, width), np.float32) for name in ("probabilities", "logits")}
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _run(self, pixels: images_.Pixels, step: int) -> Arrays:
+        """A file with a fixed batch size gets its last, shorter batch padded and the answer cut."""
+        rows = len(pixels)
+        if not self.session.batched and rows < step:
+            pixels = np.concatenate([pixels, np.repeat(pixels[-1:], step - rows, axis=0)])
+        outputs = self.session.run(self.feeds(images_.model_input(self.card, pixels)))
+        return {name: array[:rows] for name, array in outputs.items()}
+
+    def feeds(self, images: NDArray[Any]) -> Arrays:
+        """The images, and for a file that asks for its knobs as inputs (`--knobs required`) the values of its card."""
+        feeds: Arrays = {self.card.input.name: images}
+        redo, rows = self.redo, len(images)
+        values = {"temperature": [redo.fitted], "adjust_strength": [1.0], "log_prior_ratio": redo.term}
+        for name in self.session.required:
+            if name in values and name not in feeds:
+                feeds[name] = np.tile(np.asarray(values[name], np.float32), (rows, 1))
+        return feeds

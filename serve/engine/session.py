@@ -1,0 +1,224 @@
+"""One .onnx file in onnxruntime: its inputs and outputs, its card, and how fast it runs at each batch size."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.artifacts.model_card import KEY, ModelCard
+from calibrant.errors import CalibrantError, FormatError, ModelError
+from calibrant.serve.engine import providers as providers_
+from calibrant.serve.protocol.tensors import NUMPY, TensorSpec
+
+log = logging.getLogger(__name__)
+
+Arrays = dict[str, NDArray[Any]]
+BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True)
+class BatchPoint:
+    rows: int
+    seconds: float  # one run, best of the repeats
+
+
+class Session:
+    """A loaded file. `run` may be called from one thread at a time per model for the best speed, but is thread-safe."""
+
+    def __init__(self, path: str | Path, *, providers: Sequence[str] | None = None, threads: int | None = None) -> None:
+        self.path = Path(path)
+        self.threads = threads if threads is not None else providers_.available_cores()
+        self._ort = _open(self.path, providers, self.threads)
+        meta = self._ort.get_modelmeta()
+        self.producer = str(meta.producer_name)
+        text = meta.custom_metadata_map.get(KEY)
+        self.card = None if text is None else ModelCard.from_json(text, where=self.path)
+        self.providers: tuple[str, ...] = tuple(self._ort.get_providers())
+        self.inputs = self._specs(self._ort.get_inputs())
+        for spec in self._specs(self._ort.get_overridable_initializers(), optional=True).values():
+            self.inputs[spec.name] = spec
+        self.outputs = self._specs(self._ort.get_outputs())
+        required = [s for s in self.inputs.values() if not s.optional]
+        self.required: tuple[str, ...] = tuple(s.name for s in required)
+        # Rows of different requests may share a run only where every tensor has a free first axis.
+        self.batched = bool(required) and all(s.shape and s.shape[0] == -1 for s in [*required, *self.outputs.values()])
+        self.fixed_rows = required[0].shape[0] if required and required[0].shape and not self.batched else None
+        self.cap = 1
+        self.curve: tuple[BatchPoint, ...] = ()
+
+    def _specs(self, nodes: Sequence[Any], *, optional: bool = False) -> dict[str, TensorSpec]:
+        specs = {}
+        for node in nodes:
+            spec = TensorSpec.from_ort(node, optional=optional)
+            if spec is None:
+                raise ModelError(f'"{node.name}" is a {node.type}, which cannot be served', where=self.path)
+            specs[spec.name] = spec
+        return specs
+
+    def run(self, feeds: Mapping[str, NDArray[Any]], outputs: Sequence[str] | None = None) -> Arrays:
+        names = list(self.outputs) if outputs is None else list(outputs)
+        return dict(zip(names, self._ort.run(names, dict(feeds)), strict=True))
+
+    def require_card(self) -> ModelCard:
+        """The card, or what is missing without it."""
+        if self.card is not None:
+            return self.card
+        ours = self.producer == "calibrant"
+        raise FormatError(
+            "the calibrant block at the end of the file is gone: the file was cut or rewritten" if ours
+            else "has no calibrant block, so its class names, preprocessing and calibration are unknown",
+            where=self.path,
+            fix="copy the file again" if ours
+            else "make the file with calibrant export, or send ready tensors to /v2/models/NAME/infer",
+        )  # fmt: skip
+
+    @property
+    def own_name(self) -> str:
+        """What the model is called where nobody says otherwise."""
+        return self.card.name if self.card is not None and self.card.name != "model" else self.path.stem
+
+    def sha256(self) -> str:
+        with open(self.path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+    def blank(self, rows: int) -> Arrays | None:
+        """Mid-grey input of that many rows, or None where a free axis other than the batch leaves the size open."""
+        feeds: Arrays = {}
+        for name in self.required:
+            spec = self.inputs[name]
+            shape = list(spec.shape)
+            if shape and shape[0] == -1:
+                shape[0] = rows
+            if len(shape) == 4 and -1 in shape and self.card is not None and name == self.card.input.name:
+                height, width = self.card.preprocessing.size
+                shape[1:] = [height, width, 3] if self.card.input.layout == "NHWC" else [3, height, width]
+            if -1 in shape or spec.datatype == "BYTES":
+                return None
+            value = {"UINT8": 127}.get(spec.datatype, 1 if name == "temperature" else 0)
+            feeds[name] = np.full(shape, value, NUMPY[spec.datatype])
+        return feeds
+
+    def warm_up(self, *, max_rows: int = 64, budget: float = 0.8, overhead: float = 6e-5) -> int:
+        """Measures runs of 1, 2, 4, ... rows and sets `cap`, the batch size with the most rows a second.
+
+        Each run also costs the server `overhead` seconds of hand-over between threads, so that a cap is chosen for
+        what a caller gets. Sizes stop doubling when two in a row are slower than the best by more than 5 %, or when
+        the budget of seconds is spent.
+        """
+        points: list[BatchPoint] = []
+        start = time.perf_counter()
+
+        def rates() -> list[float]:
+            return [p.rows / (p.seconds + overhead) for p in points]
+
+        for rows in BATCH_SIZES if self.batched else (self.fixed_rows or 1,):
+            feeds = self.blank(rows) if rows <= max(1, max_rows) else None
+            if feeds is None:
+                break
+            seconds = self._best_time(self.blank(1) or feeds, rows, deadline=start + budget)
+            points.append(BatchPoint(rows, seconds))
+            spent = time.perf_counter() - start
+            if len(points) >= 3 and max(rates()[-2:]) < 0.95 * max(rates()) or spent + 4 * seconds > budget:
+                break
+        # Sizes near the best are looked at again while there is time: they often differ by less than a machine's noise.
+        for _ in range(4):
+            near = [n for n, rate in enumerate(rates()) if rate >= 0.95 * max(rates())]
+            if len(near) < 2 or time.perf_counter() - start > 0.5 * budget:
+                break
+            for n in near:
+                seconds = self._best_time(self.blank(1) or {}, points[n].rows, deadline=start + budget)
+                points[n] = BatchPoint(points[n].rows, min(seconds, points[n].seconds))
+        self._shrink()
+        self.curve = tuple(points)
+        if points and self.batched:
+            # The smallest size within 2 % of the best: a larger one would only add latency.
+            self.cap = next(p.rows for p, rate in zip(points, rates(), strict=True) if rate >= 0.98 * max(rates()))
+        log.info(
+            "%s: %s, %d thread(s), batch cap %d (%s)", self.path.name, self.providers[0], self.threads, self.cap,
+            ", ".join(f"{p.rows}: {p.rows / p.seconds:.0f}/s" for p in points),
+        )  # fmt: skip
+        return self.cap
+
+    def _shrink(self) -> None:
+        """Gives back what onnxruntime's arena kept for larger batches than will run: 100 MB for EfficientNet-Lite0."""
+        import onnxruntime as ort
+
+        feeds = self.blank(self.fixed_rows or 1)
+        if feeds is None or self.providers[0] != "CPUExecutionProvider":
+            return
+        options = ort.RunOptions()
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        try:
+            self._ort.run(None, feeds, options)
+        except Exception as error:  # a build without an arena has nothing to give back
+            log.debug("%s: the arena was not shrunk (%s)", self.path.name, _short(error))
+
+    def _best_time(self, one: Arrays, rows: int, *, deadline: float) -> float:
+        """Of putting the rows together, as the batcher has to, and running them."""
+        # With one thread on a CPU, what the run itself took: another process that takes the core now is no property of
+        # the batch size.
+        alone = self.threads == 1 and self.providers[0] == "CPUExecutionProvider"
+        clock = time.process_time if alone else time.perf_counter
+        best = float("inf")
+        many = {name: [array] * rows for name, array in one.items()}
+        try:
+            self.run(self.blank(rows) or one)
+            for _ in range(5):
+                start = clock()
+                self.run(one if rows == 1 or not self.batched else {n: np.concatenate(a) for n, a in many.items()})
+                best = min(best, clock() - start)
+                if time.perf_counter() > deadline:
+                    break
+        except Exception as error:
+            raise ModelError(f"onnxruntime cannot run it on a blank input ({_short(error)})", where=self.path) from None
+        return best
+
+    @property
+    def seconds_per_row(self) -> float:
+        """At the cap; a guess of 10 ms before anything was measured."""
+        at_cap = [p for p in self.curve if p.rows == self.cap] or list(self.curve[-1:])
+        return at_cap[0].seconds / at_cap[0].rows if at_cap else 0.01
+
+
+def _open(path: Path, wanted: Sequence[str] | None, threads: int) -> Any:
+    if not path.is_file():
+        what = "is a folder, not an .onnx file" if path.is_dir() else "no such file"
+        raise FormatError(what, where=path, fix="make one with calibrant export")
+    import onnxruntime as ort
+
+    chosen = providers_.choose(wanted, ort.get_available_providers())
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Spinning threads of an idle session would take the cores from the ones that decode and answer.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        session = ort.InferenceSession(str(path), options, providers=chosen)
+    except CalibrantError:
+        raise
+    except Exception as error:
+        raise FormatError(
+            f"onnxruntime cannot load it ({_short(error)})", where=path,
+            fix="is it an .onnx file, copied completely, with its external weights beside it?",
+        ) from None  # fmt: skip
+    if chosen[0][0] not in session.get_providers():
+        raise ModelError(
+            f"onnxruntime could not start {chosen[0][0]} and would fall back to {session.get_providers()[0]}",
+            where="--provider", fix="check the driver and libraries, or leave --provider out",
+        )  # fmt: skip
+    return session
+
+
+def _short(error: Exception) -> str:
+    """The last part of onnxruntime's message, without its status prefix and paths of its own source."""
+    text = str(error).split("\n", 1)[0]
+    return text.rsplit("] : ", 1)[-1].split(" : ", 2)[-1][:200]

@@ -1,0 +1,182 @@
+"""The messages of the V2 protocol's gRPC service, to and from what the rest of the server speaks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.serve.grpc import wire
+from calibrant.serve.models.repository import Model
+from calibrant.serve.protocol import tensor_values
+from calibrant.serve.protocol.answer import classification
+from calibrant.serve.protocol.errors import bad
+from calibrant.serve.protocol.request import (
+    InferRequest,
+    Target,
+    Wanted,
+    assemble,
+    check_input,
+    check_output,
+    implied,
+    refuse_shared_memory,
+)
+from calibrant.serve.protocol.tensors import NUMPY, TensorSpec, datatype_of, to_bytes
+
+_DATA_TYPES = ["INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16",
+               "FP32", "FP64", "STRING"]  # fmt: skip
+# Field of InferTensorContents that carries a datatype; FP16 has none.
+_CONTENTS = {"BOOL": 1, "INT8": 2, "INT16": 2, "INT32": 2, "INT64": 3, "UINT8": 4, "UINT16": 4, "UINT32": 4,
+             "UINT64": 5, "FP32": 6, "FP64": 7, "BYTES": 8}  # fmt: skip
+
+
+def read_request(data: memoryview, target: Target) -> InferRequest:
+    """ModelInferRequest, through the same checks as an HTTP request."""
+    id_ = ""
+    parameters: dict[str, Any] = {}
+    raw: list[memoryview] = []
+    inputs: list[memoryview] = []
+    outputs: list[memoryview] = []
+    for n, _, value in wire.fields(data):
+        if n == 3:
+            id_ = wire.text(value)
+        elif n == 4:
+            _read_parameter(value, parameters)
+        elif n == 5:
+            inputs.append(wire.view(value))
+        elif n == 6:
+            outputs.append(wire.view(value))
+        elif n == 7:
+            raw.append(wire.view(value))
+    if raw and len(raw) != len(inputs):
+        for entry in inputs:  # which have no bytes of their own
+            refuse_shared_memory(_parameters(entry, 4), "an input")
+        raise bad(f"{len(raw)} raw_input_contents for {len(inputs)} inputs")
+    feeds: dict[str, NDArray[Any]] = {}
+    for index, entry in enumerate(inputs):
+        name, array = _read_input(entry, raw[index] if raw else None, target, feeds)
+        feeds[name] = array
+    wanted: list[Wanted] = []
+    for entry in outputs:
+        wanted.append(_read_output(entry, target, wanted))
+    request = assemble(
+        feeds, wanted or [Wanted(name, True) for name in target.outputs], parameters, id_ or None, target
+    )
+    if request.knobs is not None and not wanted:
+        request.outputs += implied(request.knobs, target, True)
+    return request
+
+
+def _read_parameter(entry: Any, into: dict[str, Any]) -> None:
+    key, inner = wire.map_entry(wire.view(entry))
+    into[key] = wire.parameter(inner)
+
+
+def _parameters(tensor: memoryview, number: int) -> dict[str, Any]:
+    """Of an input or requested output."""
+    found: dict[str, Any] = {}
+    for n, _, value in wire.fields(tensor):
+        if n == number:
+            _read_parameter(value, found)
+    return found
+
+
+def _read_input(
+    entry: memoryview, raw: memoryview | None, target: Target, seen: dict[str, NDArray[Any]]
+) -> tuple[str, NDArray[Any]]:
+    name, datatype, shape = "", "", []
+    contents: memoryview | None = None
+    for n, kind, value in wire.fields(entry):
+        if n == 1:
+            name = wire.text(value)
+        elif n == 2:
+            datatype = wire.text(value)
+        elif n == 3:
+            shape += wire.integers(kind, value)
+        elif n == 5:
+            contents = wire.view(value)
+    refuse_shared_memory(_parameters(entry, 4), f'input "{name}"')
+    spec, dims = check_input(name, datatype, shape, target, seen)
+    if raw is not None:
+        if contents is not None and len(contents):
+            raise bad(f'input "{name}" has both contents and raw_input_contents; send one of them')
+        return name, tensor_values.from_bytes(raw, spec, dims)
+    return name, tensor_values.from_values(_typed(contents, spec), spec, dims)
+
+
+def _typed(contents: memoryview | None, spec: TensorSpec) -> NDArray[Any]:
+    number = _CONTENTS.get(spec.datatype)
+    if number is None:
+        raise bad(f'input "{spec.name}" is {spec.datatype}, which has no typed field; use raw_input_contents')
+    parts: list[Any] = []
+    for n, kind, value in wire.fields(contents or memoryview(b"")):
+        if n != number:
+            raise bad(f'input "{spec.name}" is {spec.datatype} but its contents are of another type')
+        if number == 8:
+            parts.append(wire.text(value))
+        elif number in (6, 7):
+            parts.append(wire.floats(kind, value, "<f4" if number == 6 else "<f8"))
+        else:
+            unsigned = number in (4, 5)
+            dtype = np.bool_ if number == 1 else np.uint64 if unsigned else np.int64
+            parts.append(np.array(wire.integers(kind, value, unsigned=unsigned), dtype))
+    if number == 8:
+        return np.array(parts, object)
+    return np.concatenate(parts) if parts else np.zeros(0, NUMPY[spec.datatype])
+
+
+def _read_output(entry: memoryview, target: Target, seen: list[Wanted]) -> Wanted:
+    name = ""
+    for n, _, value in wire.fields(entry):
+        if n == 1:
+            name = wire.text(value)
+    return check_output(name, _parameters(entry, 2), True, target, seen)
+
+
+def write_answer(model: Model, request: InferRequest, tensors: dict[str, NDArray[Any]]) -> bytes:
+    """ModelInferResponse with raw contents, which is what clients look for first."""
+    out = [wire.field(1, model.name), wire.field(2, model.version), wire.field(3, request.id or "")]
+    tail = []
+    for wanted in request.outputs:
+        array = tensors[wanted.name]
+        if wanted.classes:
+            array = classification(array, wanted.classes, model.class_names)
+        shape = wire.packed(3, array.shape)
+        out.append(wire.message(5, wire.field(1, wanted.name) + wire.field(2, datatype_of(array)) + shape))
+        tail.append(wire.message(6, bytes(to_bytes(array))))
+    return b"".join([*out, *tail])
+
+
+def tensor(spec: TensorSpec) -> bytes:
+    return wire.field(1, spec.name) + wire.field(2, spec.datatype) + wire.packed(3, spec.shape)
+
+
+def statistics(stats: dict[str, Any]) -> bytes:
+    def duration(number: int, value: dict[str, int]) -> bytes:
+        return wire.message(number, wire.number(1, value["count"]) + wire.number(2, value["ns"]))
+
+    names = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
+    out = wire.field(1, stats["name"]) + wire.field(2, stats["version"]) + wire.number(3, stats["last_inference"])
+    out += wire.number(4, stats["inference_count"]) + wire.number(5, stats["execution_count"])
+    inner = stats["inference_stats"]
+    out += wire.message(6, b"".join(duration(n, inner[name]) for n, name in enumerate(names, 1)))
+    for batch in stats["batch_stats"]:
+        body = wire.number(1, batch["batch_size"])
+        body += b"".join(duration(n, batch[k]) for n, k in enumerate(names[3:6], 2))
+        out += wire.message(7, body)
+    return out
+
+
+def config(config: dict[str, Any]) -> bytes:
+    """ModelConfigResponse."""
+    out = wire.field(1, config["name"]) + wire.field(2, config["platform"])
+    out += wire.number(4, config["max_batch_size"])
+    for number, dims, side in ((5, 4, config["input"]), (6, 3, config["output"])):
+        for entry in side:
+            kind = _DATA_TYPES.index(entry["data_type"].removeprefix("TYPE_"))
+            body = wire.field(1, entry["name"]) + wire.number(2, kind) + wire.packed(dims, entry["dims"])
+            out += wire.message(number, body)
+    out += wire.field(8, config["default_model_filename"])
+    parameters = {key: wire.field(1, value["string_value"]) for key, value in config["parameters"].items()}
+    return wire.message(1, out + wire.write_map(14, parameters) + wire.field(17, config["backend"]))

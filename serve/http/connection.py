@@ -1,0 +1,390 @@
+"""HTTP/1.1 on one event loop: requests in, answers out, and nothing that a caller does may harm another.
+
+A head is parsed once and known again by its bytes; a body of known length is received straight into the array that
+onnxruntime will read, its tensors aligned. All times are checked by one sweep over the connections, so a request costs
+no timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibrant.serve.http.parser import Parser
+from calibrant.serve.protocol.errors import Refusal
+from calibrant.serve.protocol.message import EMPTY, Head, Request, Response
+
+if TYPE_CHECKING:
+    from calibrant.serve.http.connections import Front
+
+log = logging.getLogger(__name__)
+
+_HEAD, _BODY, _CHUNKED, _BUSY, _DISCARD, _CLOSED = range(6)
+_ALIGN = 16
+_REASONS = {s.value: s.phrase.encode() for s in HTTPStatus}
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One caller's connection; requests on it are answered in order, one at a time."""
+
+    def __init__(self, front: Front) -> None:
+        self.front, self.limits = front, front.limits
+        self.deadline = time.monotonic() + front.limits.header_seconds
+        self._transport: Any = None
+        self._state = _HEAD
+        self._head = bytearray(4096)
+        self._filled = 0
+        self._scanned = 0
+        self._body: memoryview = EMPTY
+        self._body_at = 0
+        self._reserved = 0
+        self._request: Request | None = None
+        self._serial = 0
+        self._keep_alive = True
+        self._http10 = False
+        self._parser: Parser | None = None  # of a body in chunks
+        self._headers: dict[bytes, bytes] = {}
+        self._paused = False
+        self._fd = -1  # of a plain socket that may be written to directly
+        self.peer = ""
+
+    # ---- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        front = self.front
+        front.accepted += 1
+        front.connections.add(self)
+        peer = transport.get_extra_info("peername")
+        if transport.get_extra_info("sslcontext") is None and sys.platform != "win32":
+            self._fd = transport.get_extra_info("socket").fileno()
+        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) and len(peer) >= 2 else ""
+        if len(front.connections) > self.limits.max_connections:
+            front.refused += 1
+            self._refuse(Refusal(503, "too many connections; try again in a moment", retry_after=1, close=True))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._state = _CLOSED
+        self.front.connections.discard(self)
+        request, self._request = self._request, None
+        if request is not None and request.job is not None:
+            request.job.cancelled = True
+        self._release()
+        self._close_parser()
+        self._transport = None
+        self._body, self._head = EMPTY, bytearray()
+
+    def eof_received(self) -> bool:
+        """The caller is gone, and its request with it. (One that only closed its sending side looks the same; most
+        servers cut it off too, and running what nobody waits for would cost the others.)"""
+        return False
+
+    def pause_writing(self) -> None:
+        self.deadline = min(self.deadline, time.monotonic() + self.limits.write_seconds)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._state == _BODY:
+            return self._body[self._body_at :]
+        if self._state == _DISCARD:
+            return memoryview(bytearray(65536))
+        if self._filled == len(self._head):
+            self._head.extend(bytes(len(self._head)))
+        return memoryview(self._head)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        state = self._state
+        if state == _BODY:
+            self._body_at += nbytes
+            if self._body_at == len(self._body):
+                self._dispatch(self._body)
+        elif state == _HEAD:
+            if self._filled == 0:
+                self.deadline = time.monotonic() + self.limits.header_seconds
+            self._filled += nbytes
+            self._read_head()
+        elif state == _CHUNKED:
+            self._feed_chunked(bytes(memoryview(self._head)[self._filled : self._filled + nbytes]))
+        elif state == _BUSY:
+            self._filled += nbytes  # the next request, sent ahead
+            if self._filled >= self.limits.max_header and not self._paused:
+                self._transport.pause_reading()
+                self._paused = True
+
+    # ---- the head
+
+    def _read_head(self) -> None:
+        if self._head[0] in b"\r\n":
+            self._skip_blank_lines()
+        while True:
+            end = self._head.find(b"\r\n\r\n", max(0, self._scanned - 3), self._filled)
+            if end >= 0:
+                break
+            self._scanned = self._filled
+            if self._filled and not 65 <= self._head[0] <= 90:  # TLS, say: no end to wait for
+                self._refuse(Refusal(400, "not an HTTP request", close=True))
+                return
+            if self._filled >= self.limits.max_header:
+                self._refuse(
+                    Refusal(431, f"the request's head is longer than {self.limits.max_header} bytes", close=True)
+                )
+            return
+        end += 4
+        if end > self.limits.max_header:
+            self._refuse(Refusal(431, f"the request's head is longer than {self.limits.max_header} bytes", close=True))
+            return
+        head = bytes(memoryview(self._head)[:end])
+        rest = bytes(memoryview(self._head)[end : self._filled])
+        self._filled = self._scanned = 0
+        known = self.front.heads.get(head)
+        if known is not None:
+            self._start(known, rest)
+            return
+        parser = Parser(self._reserve, self.limits.max_body)
+        try:
+            parser.read_head(head)
+            self._begin(parser, head, rest)
+        except Refusal as refusal:
+            refusal.close = True
+            self._refuse(refusal)
+        finally:
+            if self._parser is not parser:
+                parser.close()
+
+    def _skip_blank_lines(self) -> None:
+        """Before a request they are passed over (RFC 9112, 2.2)."""
+        rest = bytes(memoryview(self._head)[: self._filled]).lstrip(b"\r\n")
+        self._scanned = 0
+        self._put_back(rest)
+
+    def _begin(self, parser: Parser, data: bytes, rest: bytes) -> None:
+        """After the head: what body follows, and is it acceptable?"""
+        self._keep_alive = parser.keep_alive and not self.front.draining
+        self._headers = parser.headers
+        length = parser.check_head()
+        if length is None:
+            self._request = Request(parser.method, parser.url, parser.headers, peer=self.peer)
+            self._serial += 1
+            self._state, self._parser = _CHUNKED, parser
+            self.deadline = time.monotonic() + self.limits.body_seconds
+            self._expect()
+            if rest:
+                self._feed_chunked(rest)
+            return
+        prefix = parser.headers.get(b"inference-header-content-length", b"0")
+        json_length = int(prefix) if prefix.isdigit() and len(prefix) < 18 else 0
+        head = Head(
+            parser.method, parser.url, parser.headers, parser.keep_alive, length, json_length, parser.version == "1.0"
+        )
+        self.front.keep(data, head)
+        self._start(head, rest)
+
+    def _start(self, head: Head, rest: bytes) -> None:
+        """A request without a body, or with one of known length."""
+        self._keep_alive = head.keep_alive and not self.front.draining
+        self._headers, self._http10 = head.headers, head.http10
+        self._request = Request(head.method, head.target, head.headers, peer=self.peer)
+        self._serial += 1
+        if head.length:
+            try:
+                self._receive(head, rest)
+            except Refusal as refusal:
+                refusal.close = True
+                self._refuse(refusal)
+            return
+        self._put_back(rest)
+        self._dispatch(EMPTY)
+
+    def _receive(self, head: Head, rest: bytes) -> None:
+        """Makes room for the body, its binary tensors on an aligned address."""
+        size = head.length
+        self._reserve(size)
+        # What malloc gives is aligned to 16 bytes, so the tensors behind the JSON are too.
+        raw = np.empty(size + _ALIGN, np.uint8)
+        offset = -head.json_length % _ALIGN
+        self._body = raw.data[offset : offset + size]
+        have = min(len(rest), size)
+        self._body[:have] = rest[:have]
+        self._body_at = have
+        self._put_back(rest[have:])
+        if have == size:
+            self._dispatch(self._body)
+            return
+        self._state = _BODY
+        self.deadline = time.monotonic() + self.limits.body_seconds
+        self._expect()
+
+    def _put_back(self, rest: bytes) -> None:
+        """Bytes of the next request, which came with this one."""
+        self._head[: len(rest)] = rest  # of the same length: the buffer must not be resized while it is read into
+        self._filled = len(rest)
+
+    def _reserve(self, size: int) -> None:
+        if size > self.limits.max_body:
+            raise Refusal(413, f"the body has {size} bytes; at most {self.limits.max_body} are taken", close=True)
+        if self.front.buffered + size > self.limits.max_buffered:
+            raise Refusal(503, "too many large requests at once; try again in a moment", retry_after=1, close=True)
+        self.front.buffered += size
+        self._reserved += size
+
+    def _release(self) -> None:
+        self.front.buffered -= self._reserved
+        self._reserved = 0
+
+    def _expect(self) -> None:
+        if self._headers.get(b"expect", b"").lower() == b"100-continue":
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _feed_chunked(self, data: bytes) -> None:
+        parser = self._parser
+        if parser is None:
+            return
+        try:
+            parser.read_body(data)
+        except Refusal as refusal:
+            self._refuse(refusal)
+            return
+        if parser.done:
+            self._keep_alive = self._keep_alive and not parser.extra
+            self._filled = 0
+            self._close_parser()
+            self._dispatch(memoryview(parser.body()))
+
+    def _close_parser(self) -> None:
+        parser, self._parser = self._parser, None
+        if parser is not None:
+            parser.close()
+
+    # ---- answering
+
+    def _dispatch(self, body: memoryview) -> None:
+        request = self._request
+        if request is None:
+            return
+        self._state = _BUSY
+        now = time.monotonic()
+        request.body, request.received = body, now
+        self._body = EMPTY
+        # The queue's own deadline comes first; this one is for work that hangs.
+        self.deadline = now + self.limits.request_seconds + 5.0
+        serial = self._serial
+
+        def respond(response: Response) -> None:
+            if self._serial == serial and self._state == _BUSY:
+                self._write(response)
+
+        try:
+            self.front.app(request, respond)
+        except Exception as error:
+            if not isinstance(error, Refusal):
+                log.exception("a request failed")
+            respond(Response.error(Refusal.of(error)))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """An answer to what is not a whole request; the rest of it cannot be told from the next one."""
+        self._keep_alive = False
+        self.front.refusals[refusal.status] = self.front.refusals.get(refusal.status, 0) + 1
+        response = Response.error(refusal)
+        self._write(response)
+        log.info("%s: refused with %d: %s", self.peer, refusal.status, refusal.message)
+
+    def _write(self, response: Response) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        request, self._request = self._request, None
+        keep = self._keep_alive and not response.close and not self.front.draining
+        size = sum(len(part) for part in response.parts)
+        head = b"HTTP/1.1 %d %b\r\ncontent-length: %d\r\ndate: %b\r\n" % (
+            response.status, _REASONS.get(response.status, b"Unknown"), size, self.front.date(),
+        )  # fmt: skip
+        if size:
+            head += b"content-type: %b\r\n" % response.content_type
+        for name, value in response.headers:
+            head += b"%b: %b\r\n" % (name, value)
+        if not keep:
+            head += b"connection: close\r\n"
+        elif self._http10:  # which closes unless it is told otherwise
+            head += b"connection: keep-alive\r\n"
+        head += b"\r\n"
+        if request is not None and request.method == b"HEAD":
+            self._transport.write(head)
+        elif size < 65536:
+            self._send(b"".join((head, *response.parts)))
+        else:
+            self._transport.writelines([head, *response.parts])
+        partial_body = self._state in (_BODY, _CHUNKED, _HEAD)
+        self._release()
+        if keep:
+            self._next()
+        elif partial_body:
+            self._linger()
+        else:
+            self._state = _CLOSED
+            self._transport.close()
+
+    def _send(self, data: bytes) -> None:
+        """At once where the socket takes it: uvloop's write would wait until the loop has nothing else to do."""
+        if self._fd >= 0 and not self._transport.get_write_buffer_size():
+            with contextlib.suppress(OSError):  # a full buffer, a caller that is gone: the transport sees to those
+                data = data[os.write(self._fd, data) :]
+        if data:
+            self._transport.write(data)
+
+    def _linger(self) -> None:
+        """Reads on for a moment: closing over unread bytes would reset the connection and lose the answer."""
+        self._state = _DISCARD
+        self._body = EMPTY
+        self.deadline = time.monotonic() + 2.0
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def _next(self) -> None:
+        self._state = _HEAD
+        self._scanned = 0
+        if len(self._head) > 65536 and not self._filled:
+            self._head = bytearray(4096)
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+        if self._filled:
+            self.deadline = time.monotonic() + self.limits.header_seconds
+            # Not called directly: a long line of requests sent ahead would grow the stack and starve other callers.
+            asyncio.get_running_loop().call_soon(self._resume)
+        else:
+            self.deadline = time.monotonic() + self.limits.idle_seconds
+
+    def _resume(self) -> None:
+        if self._state == _HEAD and self._filled:
+            self._read_head()
+
+    @property
+    def idle(self) -> bool:
+        return self._state == _HEAD and not self._filled
+
+    def expire(self) -> None:
+        """Called by the sweep when the deadline of the present state has passed."""
+        state = self._state
+        if state == _BUSY:
+            request = self._request
+            if request is not None and request.job is not None:
+                request.job.cancelled = True
+            self._keep_alive = False
+            self._write(Response.error(Refusal(504, "no answer within the time limit", close=True)))
+        elif (state == _HEAD and self._filled) or state in (_BODY, _CHUNKED):
+            what = "head" if state == _HEAD else "body"
+            self._refuse(Refusal(408, f"the request's {what} did not arrive in time", close=True))
+        elif self._transport is not None:
+            self._state = _CLOSED
+            self._transport.abort() if state in (_DISCARD, _CLOSED) else self._transport.close()
+
+    def abort(self) -> None:
+        self._state = _CLOSED
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,67 @@
+"""The connections of one server, and what they share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import Protocol
+
+from calibrant.serve.http.connection import Connection
+from calibrant.serve.http.limits import Limits
+from calibrant.serve.protocol.message import Head, Request, Response
+
+
+class App(Protocol):
+    """What answers requests: calls `respond` once, now or later, from the event loop."""
+
+    def __call__(self, request: Request, respond: Callable[[Response], None]) -> None: ...
+
+
+class Front:
+    """The connections of one server and what they share."""
+
+    def __init__(self, app: App, limits: Limits) -> None:
+        self.app, self.limits = app, limits
+        self.connections: set[Connection] = set()
+        self.draining = False
+        self.accepted = 0
+        self.refused = 0
+        self.refusals: dict[int, int] = {}  # by status, of what never became a request
+        self.heads: dict[bytes, Head] = {}
+        self.buffered = 0  # bytes of bodies that are being received or worked on
+        self._date = (0, b"")
+
+    def connection(self) -> Connection:
+        return Connection(self)
+
+    def date(self) -> bytes:
+        now = int(time.time())
+        if now != self._date[0]:
+            self._date = (now, formatdate(now, usegmt=True).encode())
+        return self._date[1]
+
+    def sweep(self) -> None:
+        """Ends what has taken too long; called a few times a second."""
+        now = time.monotonic()
+        for connection in list(self.connections):
+            if connection.deadline < now:
+                connection.expire()
+
+    def drain(self) -> None:
+        """Answers say `close` from here on; idle connections get a moment for a request that is on its way."""
+        self.draining = True
+        soon = time.monotonic() + 0.5
+        for connection in self.connections:
+            if connection.idle:
+                connection.deadline = min(connection.deadline, soon)
+
+    def keep(self, data: bytes, head: Head) -> None:
+        if len(data) <= 2048:
+            if len(self.heads) >= 2048:  # heads that are never the same again: a fresh start is cheap
+                self.heads.clear()
+            self.heads[data] = head
+
+    @property
+    def busy(self) -> int:
+        return sum(not c.idle for c in self.connections)

@@ -1,0 +1,104 @@
+"""Everything that GET /metrics tells."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from calibrant.serve.http.connections import Front
+from calibrant.serve.http.prometheus import Exposition, process_seconds, resident_bytes
+from calibrant.serve.models.reload import Lifecycle
+from calibrant.serve.models.repository import Model, Repository
+
+
+def expose(
+    out: Exposition,
+    repository: Repository,
+    statuses: Mapping[int, int],
+    front: Front | None,
+    lifecycle: Lifecycle | None,
+    started: float,
+    reports: Mapping[int, dict[str, Any]],
+) -> None:
+    """`reports`: of the monitors that count, by their id()."""
+    out.add("process_cpu_seconds_total", "counter", "CPU time of the process.", process_seconds())
+    out.add("process_start_time_seconds", "gauge", "When the server started.", started)
+    if (resident := resident_bytes()) is not None:
+        out.add("process_resident_memory_bytes", "gauge", "Resident memory.", resident)
+    refusals = {} if front is None else front.refusals
+    answers = {status: statuses.get(status, 0) + refusals.get(status, 0) for status in {*statuses, *refusals}}
+    for status, count in sorted(answers.items()):
+        out.add("calibrant_http_requests_total", "counter", "Answers by status.", count, {"status": str(status)})
+    if front is not None:
+        out.add("calibrant_http_connections", "gauge", "Open connections.", len(front.connections))
+        out.add("calibrant_http_connections_total", "counter", "Connections accepted.", front.accepted)
+        out.add("calibrant_http_connections_refused_total", "counter", "Over the limit.", front.refused)
+    if lifecycle is not None:
+        out.add("calibrant_model_loads_total", "counter", "Models loaded after the start.", lifecycle.reloads)
+        out.add("calibrant_model_load_failures_total", "counter", "Loads that failed.", lifecycle.failures)
+    for model in repository.all():
+        _model(out, model, {"model": model.name, "version": model.version})
+        labels = {"model": model.name, "version": model.version}
+        if model.monitor is not None:
+            _log_lost(out, model.monitor.lost, labels)
+        if (report := reports.get(id(model.monitor))) is not None:
+            monitored(out, report, labels)
+
+
+def _model(out: Exposition, model: Model, labels: dict[str, str]) -> None:
+    own, counts, name = model.statistics, model.batcher.counts, "calibrant_model"
+    for outcome, value in (
+        ("ok", own.success), ("failed", own.fail), ("cancelled", own.cancelled), ("turned_away", own.turned_away)
+    ):  # fmt: skip
+        out.add(f"{name}_requests_total", "counter", "Requests by outcome.", value, {**labels, "outcome": outcome})
+    out.add(f"{name}_rows_total", "counter", "Rows run.", counts.rows, labels)
+    out.add(f"{name}_runs_total", "counter", "Batches run.", counts.executions, labels)
+    out.add(f"{name}_reruns_total", "counter", "Requests rerun singly after a failed batch.", counts.reruns, labels)
+    out.add(f"{name}_abstained_total", "counter", "Rows below the asked threshold.", own.abstained, labels)
+    out.add(f"{name}_shadowed_total", "counter", "Copies run for comparison.", own.shadowed, labels)
+    out.add(f"{name}_compute_seconds_total", "counter", "Time in onnxruntime.", counts.compute_ns / 1e9, labels)
+    out.add(f"{name}_queue_seconds_total", "counter", "Time in the queue.", counts.queue_ns / 1e9, labels)
+    out.add(f"{name}_queue_length", "gauge", "Requests waiting.", model.batcher.waiting, labels)
+    out.add(
+        f"{name}_predicted_wait_seconds", "gauge", "Until a new request runs.", model.batcher.predicted_wait, labels
+    )
+    out.add(f"{name}_batch_cap", "gauge", "Rows in one run at most.", model.batcher.cap, labels)
+    out.add(f"{name}_loaded_time_seconds", "gauge", "When the file was loaded.", model.loaded, labels)
+    out.histogram(f"{name}_latency_seconds", "From the last byte of a request to its answer.", own.latency, labels)
+
+
+def _log_lost(out: Exposition, rows: int, labels: dict[str, str]) -> None:
+    """Of every worker: each writes its own part of the log."""
+    name = "calibrant_monitor_log_rows_lost_total"
+    out.add(name, "counter", "Rows that the feedback log could not take.", rows, labels)
+
+
+def monitored(out: Exposition, report: dict[str, Any], labels: dict[str, str]) -> None:
+    name = "calibrant_monitor"
+    out.add(f"{name}_rows_total", "counter", "Rows watched.", report["rows"], labels)
+    out.add(f"{name}_labels_total", "counter", "Labels taken.", report["labels"], labels)
+    out.add(f"{name}_not_finite_total", "counter", "Rows whose answer was no number.", report["not_finite"], labels)
+    for kind, alarm in report["alarms"].items():
+        what = {**labels, "kind": kind}
+        out.add(f"{name}_alarm", "gauge", "1 while the alarm is on.", float(alarm["on"]), what)
+        evidence = alarm["log_evidence"]
+        if evidence is not None and math.isfinite(evidence):
+            out.add(f"{name}_log_evidence", "gauge", "An alarm at log_threshold.", evidence, what)
+        out.add(f"{name}_log_threshold", "gauge", "Where log_evidence is an alarm.", alarm["log_threshold"], what)
+    expected = report.get("expected_accuracy")
+    if expected is not None:
+        for bound in ("value", "low", "high"):
+            out.add(
+                f"{name}_expected_accuracy", "gauge", "Without labels.", expected[bound], {**labels, "bound": bound}
+            )
+    labelled = report.get("labelled")
+    if labelled is not None:
+        for figure in ("accuracy", "ece", "nll", "coverage"):
+            for bound, value in (labelled[figure] or {}).items():
+                what = {**labels, "bound": bound}
+                out.add(f"{name}_{figure}", "gauge", "Of the labelled rows of the window.", value, what)
+        error = labelled["expected_accuracy_error"]
+        out.add(f"{name}_expected_accuracy_error", "gauge", "Expected - true accuracy, labelled rows.", error, labels)
+    out.add(f"{name}_report_time_seconds", "gauge", "When this was computed.", time.time(), labels)

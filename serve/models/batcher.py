@@ -1,0 +1,336 @@
+"""Micro-batching without waiting: whatever has queued up runs together the moment the session is free.
+
+A thread of its own runs the batches. A process with one core has nothing from that but changes of threads, so there
+short batches run on the event loop's thread, between two rounds of reading requests. A request is never split over
+batches of others, a request larger than the cap runs alone in slices of the cap, and when a batch fails its requests
+are run again one by one, so that only the guilty one fails. Requests that were cancelled or whose deadline passed while
+they waited are dropped when a batch is formed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.serve.engine.session import Arrays, Session
+from calibrant.serve.protocol.errors import Refusal
+
+log = logging.getLogger(__name__)
+
+HOLD_SECONDS = 0.003
+TURN_SECONDS = 0.02  # what a batch may take of the event loop's time
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A request in the queue. `result` or `error` is set when it comes back."""
+
+    feeds: Arrays
+    rows: int
+    outputs: tuple[str, ...]
+    done: Callable[[Job], None]
+    deadline: float = float("inf")  # time.monotonic
+    cancelled: bool = False
+    result: Arrays | None = None
+    error: Exception | None = None
+    queued: float = 0.0
+    started: float = 0.0
+    finished: float = 0.0
+
+
+@dataclass(slots=True)
+class Counts:
+    """Totals since the start, in nanoseconds and counts, as the statistics extension wants them."""
+
+    executions: int = 0
+    rows: int = 0
+    queue_ns: int = 0
+    compute_ns: int = 0
+    input_ns: int = 0
+    dropped: int = 0
+    reruns: int = 0
+
+
+class Batcher:
+    """`put` jobs from one thread; `deliver` is called from the worker with each list of finished jobs.
+
+    `soon` calls back on the thread that puts, when that has read what there is: given where batches shall run there.
+    Their jobs are handed back at once, without `deliver`.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        cap: int | None = None,
+        deliver: Callable[[list[Job]], None] | None = None,
+        soon: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        self.session = session
+        self.cap = cap if cap is not None else session.cap
+        self.counts = Counts()
+        self.batch_sizes: dict[int, list[int]] = {}  # rows: [runs, nanoseconds]
+        self._deliver = deliver or _call_back
+        self._soon = soon
+        self._in_turn = False  # a batch runs on the thread that puts
+        self._waiting: deque[Job] = deque()
+        self._waiting_rows = 0
+        self._running_rows = 0
+        self._running_since = 0.0
+        self._row_seconds = session.seconds_per_row
+        self._lock = threading.Condition(threading.Lock())
+        self._open = True
+        self._worker = threading.Thread(target=self._work, name=f"batcher-{session.path.stem}", daemon=True)
+        self._worker.start()
+
+    def put(self, job: Job) -> None:
+        job.queued = time.monotonic()
+        with self._lock:
+            if not self._open:
+                raise Refusal(503, "the model is being unloaded", retry_after=1)
+            self._waiting.append(job)
+            self._waiting_rows += job.rows
+            if len(self._waiting) == 1 and not self._running_rows:
+                self._start()
+
+    def _start(self) -> None:
+        """Sees to it that what waits is run; called with the lock held."""
+        if self._soon is not None and self._is_short(self._waiting[0]):
+            self._soon(self._turn)
+        else:
+            self._lock.notify()
+
+    def _is_short(self, job: Job) -> bool:
+        return job.rows <= self.cap and self.cap * self._row_seconds <= TURN_SECONDS
+
+    def _turn(self) -> None:
+        """One batch on the thread that puts; the worker has the others."""
+        with self._lock:
+            if self._running_rows or not self._waiting:
+                return
+            if not self._is_short(self._waiting[0]):
+                self._lock.notify()
+                return
+            batch, dropped = self._take()
+            self._in_turn = True
+        try:
+            self.counts.dropped += len(dropped)
+            if batch:
+                self._run(batch)
+            _call_back(dropped + batch)
+            if batch:
+                self._count(batch)  # only now: the callers have waited long enough
+        finally:
+            with self._lock:
+                self._in_turn, self._running_rows = False, 0
+                if not self._open:
+                    self._lock.notify()
+                elif self._waiting:
+                    self._start()
+
+    def run(self, feeds: Arrays, rows: int, outputs: Sequence[str], *, timeout: float | None = None) -> Arrays:
+        """Waits for the answer; for callers that have threads and no event loop."""
+        future: Future[Arrays] = Future()
+
+        def done(job: Job) -> None:
+            if job.error is not None:
+                future.set_exception(job.error)
+            else:
+                future.set_result(job.result or {})
+
+        deadline = float("inf") if timeout is None else time.monotonic() + timeout
+        self.put(Job(feeds, rows, tuple(outputs), done, deadline))
+        return future.result()
+
+    @property
+    def predicted_wait(self) -> float:
+        """Seconds until a request that comes now would start, from the rows ahead of it and the measured pace."""
+        if not self._running_rows and not self._waiting_rows:
+            return 0.0
+        elapsed = time.monotonic() - self._running_since if self._running_rows else 0.0
+        ahead = (self._waiting_rows + self._running_rows) * self._row_seconds
+        return max(0.0, ahead - min(elapsed, self._running_rows * self._row_seconds))
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        return not self._waiting and not self._running_rows
+
+    @property
+    def alive(self) -> bool:
+        return self._worker.is_alive()
+
+    def close(self, *, timeout: float | None = None) -> None:
+        """Finishes what waits and ends the thread."""
+        with self._lock:
+            self._open = False
+            self._lock.notify()
+        if threading.current_thread() is not self._worker:
+            self._worker.join(timeout)
+
+    def _work(self) -> None:
+        ready: list[Job] = []  # answers that have not been handed over yet
+        since = 0.0
+        while True:
+            with self._lock:
+                if not self._in_turn:
+                    self._running_rows = 0
+                hold = bool(ready) and bool(self._waiting) and self._may_hold(since)
+                if not ready:
+                    while self._in_turn or (not self._waiting and self._open):
+                        self._lock.wait()
+                    if not self._waiting:
+                        return
+                batch, dropped = self._take() if hold or not ready else ([], [])
+            if ready and not hold:
+                self._deliver(ready)
+                ready = []
+                continue
+            if not ready:
+                since = time.monotonic()
+            if dropped:
+                self.counts.dropped += len(dropped)
+                ready += dropped
+            if batch:
+                self._run(batch)
+                self._count(batch)
+                ready += batch
+
+    def _may_hold(self, since: float) -> bool:
+        """Whether the next batch may run before the answers of the last ones are handed over.
+
+        Every hand-over costs a system call and a change of threads. Where requests queue for much longer than a run
+        takes, answers may wait for a twentieth of that time, and one hand-over serves several runs; a request that did
+        not have to queue is never held.
+        """
+        now = time.monotonic()
+        return now - since < min(HOLD_SECONDS, 0.05 * (now - self._waiting[0].queued))
+
+    def _take(self) -> tuple[list[Job], list[Job]]:
+        """What runs next: jobs from the front, of the same inputs, up to the cap in rows."""
+        now = time.monotonic()
+        batch: list[Job] = []
+        dropped: list[Job] = []
+        rows = 0
+        while self._waiting:
+            job = self._waiting[0]
+            if job.cancelled or job.deadline < now:
+                self._waiting_rows -= job.rows
+                dropped.append(self._waiting.popleft())
+                if not job.cancelled:
+                    job.error = Refusal(504, f"the deadline passed after {now - job.queued:.3f} s in the queue")
+                continue
+            if batch and (not self.session.batched or rows + job.rows > self.cap or not _alike(job, batch[0])):
+                break
+            batch.append(self._waiting.popleft())
+            self._waiting_rows -= job.rows
+            rows += job.rows
+        self._running_rows, self._running_since = rows, now
+        return batch, dropped
+
+    def _run(self, batch: list[Job]) -> None:
+        started = time.monotonic()
+        for job in batch:
+            job.started = started
+        try:
+            self._run_together(batch)
+        except Exception as error:
+            if len(batch) == 1:
+                batch[0].error = self._blame(error)
+            else:
+                self._rerun(batch, error)
+        finished = time.monotonic()
+        for job in batch:
+            job.finished = finished
+
+    def _count(self, batch: list[Job]) -> None:
+        started, finished = batch[0].started, batch[0].finished
+        self.counts.queue_ns += int(sum(started - job.queued for job in batch) * 1e9)
+        rows = sum(job.rows for job in batch)
+        # A slowly moving average follows a machine that gets busier or hotter; failed batches count as time too.
+        self._row_seconds += 0.1 * ((finished - started) / rows - self._row_seconds)
+        self.counts.executions += 1
+        self.counts.rows += rows
+        self.counts.compute_ns += int((finished - started) * 1e9)
+        size = self.batch_sizes.setdefault(rows, [0, 0])
+        size[0] += 1
+        size[1] += int((finished - started) * 1e9)
+
+    def _rerun(self, batch: list[Job], error: Exception) -> None:
+        log.warning(
+            "%s: a batch of %d requests failed (%s); running them singly", self.session.path.name, len(batch), error
+        )
+        for job in batch:
+            self.counts.reruns += 1
+            try:
+                self._run_together([job])
+            except Exception as own:
+                job.error = self._blame(own)
+
+    def _blame(self, error: Exception) -> Exception:
+        if isinstance(error, Refusal):
+            return error
+        log.error("%s: a request failed: %s", self.session.path.name, error)
+        return Refusal(500, f"the model failed on this input ({type(error).__name__})")
+
+    def _run_together(self, batch: list[Job]) -> None:
+        first = batch[0]
+        names = first.outputs if len(batch) == 1 else tuple(dict.fromkeys(n for job in batch for n in job.outputs))
+        if len(batch) == 1:
+            first.result = self._run_one(first, names)
+            return
+        start = time.perf_counter_ns()
+        feeds = {name: np.concatenate([_rows_of(job.feeds[name], job.rows) for job in batch]) for name in first.feeds}
+        self.counts.input_ns += time.perf_counter_ns() - start
+        outputs = self.session.run(feeds, names)
+        rows = sum(job.rows for job in batch)
+        for name, array in outputs.items():
+            if len(array) != rows:
+                raise Refusal(500, f'output "{name}" has {len(array)} rows for {rows}')
+        at = 0
+        for job in batch:
+            job.result = {name: outputs[name][at : at + job.rows] for name in job.outputs}
+            at += job.rows
+
+    def _run_one(self, job: Job, names: tuple[str, ...]) -> Arrays:
+        if not self.session.batched:
+            return self.session.run(job.feeds, names)
+        feeds = {name: _rows_of(array, job.rows) for name, array in job.feeds.items()}
+        step = max(self.cap, 1)
+        if job.rows <= max(step, 4):
+            return self.session.run(feeds, names)
+        # A large request in slices: no more memory than the cap, and no slower than the measured best.
+        parts = [
+            self.session.run({name: array[at : at + step] for name, array in feeds.items()}, names)
+            for at in range(0, job.rows, step)
+        ]
+        return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+
+def _alike(job: Job, other: Job) -> bool:
+    """Same inputs, of the same shape but for the rows."""
+    if job.feeds.keys() != other.feeds.keys():
+        return False
+    return all(array.shape[1:] == other.feeds[name].shape[1:] for name, array in job.feeds.items())
+
+
+def _rows_of(array: NDArray[Any], rows: int) -> NDArray[Any]:
+    """A knob tensor of one row stands for all rows of its request."""
+    return array if len(array) == rows else np.repeat(array, rows, axis=0)
+
+
+def _call_back(jobs: list[Job]) -> None:
+    for job in jobs:
+        job.done(job)

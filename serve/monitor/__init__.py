@@ -1,0 +1,1 @@
+"""What a server notes about its own answers: log, labels, alarms."""

@@ -1,0 +1,81 @@
+"""True labels by request id: the body of POST /v2/models/M/feedback, and what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from calibrant.errors import did_you_mean
+from calibrant.serve.protocol.errors import Refusal, bad
+from calibrant.serve.protocol.request import json_object
+
+if TYPE_CHECKING:
+    from calibrant.serve.monitor.monitor import Monitor
+
+MAX_LABELS = 10_000
+
+
+def read_labels(body: memoryview, class_names: Sequence[str]) -> tuple[list[str], list[int]]:
+    """`{"labels": [{"id": "...", "label": "crane" or 2, "row": 0}, ...]}`, or one such object alone."""
+    message = json_object(body)
+    entries = message.get("labels", [message] if "id" in message else None)
+    if not isinstance(entries, list) or not entries:
+        raise bad('send {"labels": [{"id": "...", "label": "..."}]}')
+    if len(entries) > MAX_LABELS:
+        raise Refusal(413, f"{len(entries)} labels in one request; at most {MAX_LABELS} are taken")
+    ids: list[str] = []
+    labels: list[int] = []
+    for number, entry in enumerate(entries):
+        id_ = entry.get("id") if isinstance(entry, dict) else None
+        if not isinstance(id_, str) or not id_:
+            raise bad(f"label {number} has no `id`, the id of the request that it belongs to")
+        row = entry.get("row")
+        if row is not None and (isinstance(row, bool) or not isinstance(row, int) or row < 0):
+            raise bad(f"`row` of label {number} must be a whole number, got {row!r}")
+        ids.append(id_ if row is None else f"{id_}/{row}")
+        labels.append(_class(entry.get("label"), class_names, number))
+    return ids, labels
+
+
+def _class(value: Any, names: Sequence[str], number: int) -> int:
+    if isinstance(value, str):
+        if value not in names:
+            raise bad(f'label {number}: no class "{value[:60]}"; {did_you_mean(value, names)}')
+        return list(names).index(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < len(names):
+        raise bad(f"label {number} must be the name of a class or its number below {len(names)}, got {value!r}"[:200])
+    return value
+
+
+_RANK = ("unknown", "repeated", "changed", "accepted")
+
+
+@dataclass
+class Reply:
+    """What became of labels, by id: accepted, changed, repeated or unknown."""
+
+    states: dict[str, str] = field(default_factory=dict)
+
+    def note(self, id_: str, state: str) -> None:
+        """The best of what was said about an id."""
+        self.states[id_] = max(self.states.get(id_, "unknown"), state, key=_RANK.index)
+
+    @property
+    def unknown(self) -> list[str]:
+        return [id_ for id_, state in self.states.items() if state == "unknown"]
+
+    def count(self, state: str) -> int:
+        return sum(s == state for s in self.states.values())
+
+
+def label_all(monitors: Sequence[Monitor], ids: Sequence[str], labels: Sequence[int]) -> Reply:
+    """Labels for a model that several files have served: versions, canaries, shadows, the file before a reload.
+
+    Each label goes to every file that has the id; it is unknown only if none has.
+    """
+    merged = Reply()
+    for monitor in monitors:
+        for id_, state in monitor.label(ids, labels).states.items():
+            merged.note(id_, state)
+    return merged

@@ -1,0 +1,1 @@
+"""Server processes: their life, several on one address, Ray."""

@@ -1,0 +1,122 @@
+"""What one worker asks its fellows, so that a caller need not know which of them it reached.
+
+Every worker answers its fellows on a socket of the file system that only its own user can open, with the handlers that
+answer callers. Statistics add up, metrics are listed by worker, loading and unloading happen everywhere, labels and the
+monitor's report are the leader's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from calibrant.serve.processes.workers import LEADER, Seat
+from calibrant.serve.protocol.errors import Refusal
+
+log = logging.getLogger(__name__)
+
+FLUSH = "/internal/flush"
+_PATIENCE = 70.0  # seconds; a leader that restores a large log takes labels after a while
+
+
+@dataclass(frozen=True)
+class Reply:
+    worker: int
+    status: int
+    body: bytes
+
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+
+class Peers:
+    """The other workers."""
+
+    def __init__(self, seat: Seat) -> None:
+        self.seat = seat
+        self.leads = seat.number == LEADER
+
+    async def all(self, method: str, target: str, body: bytes = b"") -> list[Reply]:
+        """Of each fellow that is there; one that is being replaced is left out."""
+        others = [n for n in range(self.seat.workers) if n != self.seat.number]
+        replies = await asyncio.gather(*(self._ask(n, method, target, body) for n in others))
+        return [reply for reply in replies if reply is not None]
+
+    async def leader(self, method: str, target: str, body: bytes = b"") -> Reply:
+        reply = await self._ask(LEADER, method, target, body)
+        if reply is None:
+            raise Refusal(503, "the worker that keeps the labels is being replaced; try again", retry_after=2)
+        return reply
+
+    async def _ask(self, number: int, method: str, target: str, body: bytes) -> Reply | None:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                reader, writer = await asyncio.open_unix_connection(str(self.seat.socket(number)))
+                try:
+                    head = f"{method} {target} HTTP/1.1\r\nHost: worker\r\nContent-Length: {len(body)}\r\n"
+                    writer.write(head.encode() + b"Connection: close\r\n\r\n" + body)
+                    answer = await reader.read()
+                finally:
+                    writer.close()
+        except (OSError, TimeoutError) as error:
+            log.warning("worker %d does not answer (%s)", number, error or type(error).__name__)
+            return None
+        top, gap, content = answer.partition(b"\r\n\r\n")
+        return Reply(number, int(top[9:12]), content) if gap else None
+
+
+def merged_metrics(texts: Mapping[int, str]) -> str:
+    """Expositions of several workers as one: each sample with the label `worker`, each family with its HELP once."""
+    families: dict[str, tuple[list[str], list[str]]] = {}
+    for worker, text in sorted(texts.items()):
+        name = ""
+        for line in text.splitlines():
+            if line.startswith("# "):
+                name = line.split(" ", 3)[2]
+                head, _ = families.setdefault(name, ([], []))
+                if line not in head:
+                    head.append(line)
+            elif line:
+                families[name][1].append(_labelled(line, worker))
+    return "".join("".join(f"{line}\n" for line in head + samples) for head, samples in families.values())
+
+
+def _labelled(sample: str, worker: int) -> str:
+    name, brace, rest = sample.partition("{")
+    if brace:
+        return f'{name}{{worker="{worker}",{rest}'
+    name, _, value = sample.partition(" ")
+    return f'{name}{{worker="{worker}"}} {value}'
+
+
+def merged_statistics(reports: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Counts and nanoseconds of the same model and version added up."""
+    merged: dict[tuple[str, str], dict[str, Any]] = {}
+    for report in reports:
+        for entry in report:
+            key = (entry["name"], entry["version"])
+            merged[key] = _sum(merged[key], entry) if key in merged else entry
+    return list(merged.values())
+
+
+def _sum(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    total: dict[str, Any] = {}
+    for key, value in a.items():
+        if key == "last_inference":
+            total[key] = max(value, b[key])
+        elif key == "batch_stats":
+            sizes = {row["batch_size"]: row for row in value}
+            for row in b[key]:
+                size = row["batch_size"]
+                sizes[size] = {**_sum(sizes[size], row), "batch_size": size} if size in sizes else row
+            total[key] = [sizes[size] for size in sorted(sizes)]
+        elif isinstance(value, dict):
+            total[key] = _sum(value, b[key])
+        else:
+            total[key] = value + b[key] if isinstance(value, int) else value
+    return total

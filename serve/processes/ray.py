@@ -1,0 +1,194 @@
+"""`calibrant serve --engine ray`: the same addresses and answers, with Ray Serve as front and scaler.
+
+Every replica is a process with the models, the checks and the micro-batcher of `calibrant serve`; Ray's proxy takes the
+connections, chooses a replica, and starts replicas on the machines of a cluster. What needs one process that sees all
+traffic (labels, alarms, admin) stays with the server of our own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from calibrant.errors import ConfigError, MissingExtra, ModelError
+from calibrant.serve.config import ModelSpec, ServeConfig
+from calibrant.serve.engine import huge_pages
+from calibrant.serve.engine.providers import available_cores
+from calibrant.serve.http.app import Application, Options
+from calibrant.serve.models.repository import Model, Repository
+from calibrant.serve.protocol.errors import Refusal
+from calibrant.serve.protocol.message import Request, Response
+
+log = logging.getLogger(__name__)
+
+NAME = "calibrant"
+
+
+class Replica:
+    """One copy of the models; Ray calls it with Starlette's request."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        self.config = config
+        self.repository = Repository()
+        options = Options(token=config.token, decoders=max(1, min(4, config.threads or 1)))
+        self.app = Application(self.repository, config.limits, options)
+        for spec in config.models:
+            self.repository.add(Model.load(
+                spec.path, name=spec.name, version=spec.version, providers=config.providers, threads=config.threads,
+                cap=config.batch_cap, max_rows=config.limits.max_rows, deliver=self.app.deliver,
+            ))  # fmt: skip
+        if config.huge_pages:
+            huge_pages.collapse()
+
+    async def __call__(self, request: Any) -> Any:
+        from starlette.responses import Response as Reply
+
+        loop = self.app.loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Response] = loop.create_future()
+        own = await self._read(request)
+
+        def respond(response: Response) -> None:
+            if not answer.done():
+                answer.set_result(response)
+
+        if isinstance(own, Refusal):
+            respond(Response.error(own))
+        else:
+            self.app(own, respond)
+        try:
+            got = await answer
+        except asyncio.CancelledError:  # the caller went away
+            if isinstance(own, Request) and own.job is not None:
+                own.job.cancelled = True
+            raise
+        body = b"".join(bytes(part) for part in got.parts)
+        headers = {name.decode(): value.decode() for name, value in got.headers}
+        return Reply(body, got.status, headers, got.content_type.decode())
+
+    async def _read(self, request: Any) -> Request | Refusal:
+        limit, parts, size = self.config.limits.max_body, [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                return Refusal(413, f"the body is larger than the {limit} bytes that are taken")
+            parts.append(part)
+        scope = request.scope
+        target = scope.get("raw_path", scope["path"].encode())
+        if scope["query_string"]:
+            target += b"?" + scope["query_string"]
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        body = memoryview(b"".join(parts))
+        return Request(scope["method"].encode(), target, headers, body, received=time.monotonic())
+
+    def check_health(self) -> None:
+        """Ray replaces a replica whose check raises."""
+        for model in self.repository.all():
+            if not model.batcher.alive:
+                raise RuntimeError(f"the batcher of {model.name} has ended")
+
+
+def run(config: ServeConfig, replicas: int, *, announce: Callable[[str, list[str]], None]) -> None:
+    """Serves until SIGTERM or SIGINT. Uses the cluster that RAY_ADDRESS names, else starts Ray on this machine."""
+    _refuse_what_ray_does_not_do(config)
+    try:
+        import ray
+        from ray import serve
+    except ImportError:
+        raise MissingExtra("calibrant serve --engine ray", "ray", "ray") from None
+    config = _resolved(config, replicas)
+    names = _names(config)
+    stop = threading.Event()
+    cluster = "RAY_ADDRESS" in os.environ
+    # One core for Ray's own actors: they hardly compute, but a replica is not started where none is left.
+    cores = {} if cluster else {"num_cpus": replicas * (config.threads or 1) + 1}
+    ray.init(
+        log_to_driver=False, logging_level=logging.WARNING, configure_logging=False, include_dashboard=False, **cores
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):  # here, since Ray sets its own when it starts
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        serve.start(
+            http_options={"host": config.host, "port": config.port}, logging_config={"enable_access_log": False}
+        )
+        deployment = serve.deployment(
+            Replica, name="models", num_replicas=replicas, max_ongoing_requests=1024, graceful_shutdown_timeout_s=20,
+            ray_actor_options={"num_cpus": config.threads or 1},
+        )  # fmt: skip
+        _deploy(serve, deployment.bind(config))
+        if not stop.is_set():
+            announce(f"http://{config.host}:{config.port}", names)
+        while not stop.wait(0.5):
+            pass
+    finally:
+        with contextlib.suppress(Exception):
+            if cluster:  # where others may have applications
+                serve.delete(NAME)
+            else:
+                serve.shutdown()
+        ray.shutdown()
+
+
+def _deploy(serve: Any, application: Any) -> None:
+    """Returns when the replicas answer."""
+    try:
+        serve.run(application, name=NAME, route_prefix="/")
+    except RuntimeError as error:
+        status = serve.status().applications.get(NAME)
+        said = "" if status is None else " ".join(d.message for d in status.deployments.values()).strip()
+        why = said.splitlines()[-1].strip() if said else str(error)
+        raise ModelError(f"Ray could not start the replicas ({why})", where="--engine ray",
+                         fix="its logs say more: ray logs") from None  # fmt: skip
+
+
+def _refuse_what_ray_does_not_do(config: ServeConfig) -> None:
+    default = ServeConfig(())
+    options = {
+        "grpc_port": "--grpc-port", "admin": "--admin", "tls_cert": "--tls-cert", "access_log": "--access-log",
+        "monitor": "--monitor", "feedback_log": "--feedback-log", "baseline": "--baseline",
+        "canaries": "--canary", "shadows": "--shadow",
+        "grace_seconds": "--grace", "reload_seconds": "--reload", "ready_file": "--ready-file",
+    }  # fmt: skip
+    for name, option in options.items():
+        if getattr(config, name) != getattr(default, name):
+            raise ConfigError("is not there with --engine ray", where=option,
+                              fix="leave it out, or use --workers without --engine")  # fmt: skip
+
+
+def _resolved(config: ServeConfig, replicas: int) -> ServeConfig:
+    """With whole paths, since a replica runs elsewhere, and a port, which Ray wants to know beforehand."""
+    specs = [ModelSpec(spec.path.resolve(), spec.name, spec.version) for spec in config.models]
+    threads = config.threads or max(1, available_cores() // replicas)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            port = int(probe.getsockname()[1])
+    except (OSError, OverflowError) as error:
+        what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        where = f"{config.host}:{config.port}"
+        raise ConfigError(f"cannot listen ({what})", where=where, fix="choose another with --port") from None
+    return dataclasses.replace(config, models=specs, threads=threads, port=port)
+
+
+def _names(config: ServeConfig) -> list[str]:
+    """The names under which the files will be served; what cannot be loaded is said here, in one line."""
+    from calibrant.serve.engine.session import Session
+
+    names = []
+    for spec in config.models:
+        session = Session(spec.path, providers=config.providers, threads=1)
+        names.append(spec.name or session.own_name)
+    if len(set(zip(names, (s.version for s in config.models), strict=True))) < len(names):
+        raise ConfigError("two models have the same name and version", where="calibrant serve",
+                          fix=f"tell them apart: {names[0]}@2={config.models[-1].path}")  # fmt: skip
+    return sorted(set(names))

@@ -1,0 +1,280 @@
+"""A server's life: load, listen, say so, serve, and on SIGTERM finish what is under way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import gc
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from calibrant import atomic
+from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback import FeedbackWriter
+from calibrant.errors import ConfigError, did_you_mean
+from calibrant.serve.config import ServeConfig
+from calibrant.serve.engine import huge_pages
+from calibrant.serve.engine.providers import available_cores
+from calibrant.serve.http.app import Application, Options
+from calibrant.serve.http.connections import Front
+from calibrant.serve.models.reload import Lifecycle
+from calibrant.serve.models.repository import Model, Repository
+from calibrant.serve.monitor.baseline import baseline_of
+from calibrant.serve.monitor.log_follower import LogTail
+from calibrant.serve.monitor.monitor import Monitor
+from calibrant.serve.monitor.thread import MonitorThread
+from calibrant.serve.processes.listener import turn_away, welcome
+from calibrant.serve.processes.other_workers import Peers
+from calibrant.serve.processes.workers import LEADER, Seat
+
+log = logging.getLogger(__name__)
+
+
+class Server:
+    """Loads the models of a configuration and serves them until told to stop."""
+
+    def __init__(self, config: ServeConfig, seat: Seat | None = None) -> None:
+        """`seat`: where this process is one of several workers."""
+        self.seat = seat
+        self.config = config = config if seat is None else _of_worker(config, seat)
+        self._cores = max(1, available_cores() // (1 if seat is None else seat.workers))
+        self.repository = Repository()
+        self.lifecycle = Lifecycle(self.repository, self._load)
+        options = Options(
+            token=config.token, admin=config.admin, access_log=config.access_log,
+            decoders=min(4, self._cores),
+        )  # fmt: skip
+        self.app = Application(self.repository, config.limits, options, self.lifecycle)
+        self.front = Front(self.app, config.limits)
+        self.app.front = self.front
+        self.app.peers = None if seat is None else Peers(seat)
+        self.monitors: MonitorThread | None = None
+        self._stop: asyncio.Event | None = None
+
+    def load_models(self) -> None:
+        config = self.config
+        if config.monitor or config.feedback_log is not None:
+            writer = None
+            if config.feedback_log is not None:
+                watch = config.watch
+                writer = FeedbackWriter(
+                    config.feedback_log, segment_bytes=watch.segment_bytes, keep_bytes=watch.keep_bytes,
+                    keep_days=watch.keep_days,
+                )  # fmt: skip
+            self.monitors = MonitorThread(writer)
+            self.app.monitors, self.app.flush = self.monitors.all, self.monitors.flush
+            if self._leads and self.seat is not None and writer is not None and config.feedback_log is not None:
+                tail = LogTail(config.feedback_log, writer.wrote, self.monitors.all)
+                self.monitors.follow = tail.round
+        for spec in config.models:
+            model = self._load(spec.path, spec.name, spec.version)
+            if model.version in self.repository.models.get(model.name, {}):
+                raise ConfigError(
+                    f'there are two models "{model.name}" of version {model.version}', where=spec.path,
+                    fix=f"tell them apart: {model.name}@2={spec.path}",
+                )  # fmt: skip
+            self.repository.add(model)
+            self.lifecycle.watch(model)
+        self._share_out()
+
+    def _share_out(self) -> None:
+        for option, shares in (("--canary", self.config.canaries), ("--shadow", self.config.shadows)):
+            for share in shares:
+                known = [f"{m.name}@{m.version}" for m in self.repository.all()]
+                if f"{share.name}@{share.version}" not in known:
+                    raise ConfigError(f'no model "{share.name}@{share.version}"', where=option,
+                                      fix=did_you_mean(f"{share.name}@{share.version}", known))  # fmt: skip
+        self.repository.canaries = {c.name: (c.version, c.share) for c in self.config.canaries}
+        for shadow in self.config.shadows:
+            self.repository.shadows.setdefault(shadow.name, []).append((shadow.version, shadow.share))
+
+    def _load(self, path: Path, name: str | None, version: str) -> Model:
+        config = self.config
+        model = Model.load(
+            path, name=name, version=version, providers=config.providers, threads=config.threads,
+            cap=config.batch_cap, max_rows=config.limits.max_rows, deliver=self.app.deliver,
+            soon=self.app.soon if self._cores == 1 else None,
+        )  # fmt: skip
+        if config.huge_pages:
+            huge_pages.collapse()
+        card = model.session.card
+        if self.monitors is not None and card is not None and "logits" in model.session.outputs:
+            identity = feedback.Model(model.name, model.version, model.sha256, card.classes)
+            baseline = baseline_of(config.baseline, card) if config.baseline is not None and self._leads else None
+            model.monitor = Monitor(
+                identity, card, config.watch, self.monitors.writer, counts=self._leads, baseline=baseline
+            )
+            if config.feedback_log is not None and self._leads:
+                model.monitor.restore_later(config.feedback_log)
+            self.monitors.add(model.monitor)
+        return model
+
+    @property
+    def _leads(self) -> bool:
+        """Whether this process watches the predictions."""
+        return self.seat is None or self.seat.number == LEADER
+
+    def listen(self) -> socket.socket:
+        """Bound before the models are loaded, so that a port in use is said at once."""
+        if self.seat is not None:
+            listener = socket.socket(fileno=self.seat.listener)
+            welcome(listener)  # the seat's last worker may have been told to stop
+            listener.setblocking(False)
+            return listener
+        host, port = self.config.host, self.config.port
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            listener = socket.socket(family, kind, protocol)
+            if sys.platform != "win32":
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(1024)
+            listener.setblocking(False)
+            return listener
+        except (OSError, OverflowError) as error:
+            what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            fix = "choose another with --port, or --port 0 for a free one" if "in use" in what else None
+            raise ConfigError(f"cannot listen ({what})", where=f"{host}:{port}", fix=fix) from None
+
+    def run(self, *, announce: Callable[[str], None]) -> None:
+        """Serves until SIGTERM or SIGINT; returns when the last answer is out."""
+        listener = self.listen()
+        with contextlib.closing(listener):
+            context = self._tls()
+            self.load_models()
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(self._serve(listener, context, announce))
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if self.config.tls_cert is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self.config.tls_cert, self.config.tls_key)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"the certificate cannot be used ({error})", where=self.config.tls_cert) from None
+        return context
+
+    async def _serve(
+        self, listener: socket.socket, context: ssl.SSLContext | None, announce: Callable[[str], None]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.app.loop = loop
+        self._stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with contextlib.suppress(NotImplementedError):  # Windows
+                loop.add_signal_handler(number, self._stop.set)
+        grpc = await self._grpc()
+        server = await loop.create_server(self.front.connection, sock=listener, ssl=context, backlog=1024)
+        host, port = listener.getsockname()[:2]
+        address = f"{'https' if context else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+        # What was allocated so far lives as long as the server: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        if self.seat is not None:
+            await self._meet_peers(self.seat)
+        else:
+            if self.config.ready_file is not None:
+                ready = {"host": host, "port": port, "pid": os.getpid(), "url": address, "grpc_port": self.grpc_port}
+                atomic.write_json(self.config.ready_file, ready)
+            announce(address)
+        tasks = [asyncio.create_task(self._sweep()), asyncio.create_task(self._reload())]
+        try:
+            await self._stop.wait()
+            await self._drain(server, grpc, listener)
+        finally:
+            for task in tasks:
+                task.cancel()
+            self.app.close()
+            if self.monitors is not None:
+                self.monitors.close()
+            if self.config.ready_file is not None and self.seat is None:
+                self.config.ready_file.unlink(missing_ok=True)
+
+    async def _meet_peers(self, seat: Seat) -> None:
+        """Opens the socket for fellow workers, tells the parent, and stops when the parent is gone."""
+        own = seat.socket()
+        own.unlink(missing_ok=True)  # of a worker that died
+        front = Front(self.app.internal, dataclasses.replace(self.config.limits, request_seconds=120.0))
+        self._door = await asyncio.get_running_loop().create_unix_server(front.connection, str(own))
+        assert self._stop is not None
+        asyncio.get_running_loop().add_reader(seat.alive, self._stop.set)
+        seat.is_ready(models=sorted(self.repository.models), grpc_port=self.grpc_port)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(0.25)
+            self.front.sweep()
+
+    async def _reload(self) -> None:
+        while self.config.reload_seconds > 0:
+            await asyncio.sleep(self.config.reload_seconds)
+            try:
+                await self.lifecycle.poll()
+            except Exception:
+                log.exception("looking for changed files failed; serving goes on")
+
+    grpc_port: int | None = None
+
+    async def _grpc(self) -> Any:
+        """The gRPC front, where it is wanted."""
+        if self.config.grpc_port is None:
+            return None
+        from calibrant.serve.grpc.server import start
+
+        server, self.grpc_port = await start(self.app, self.config, shared_port=self.seat is not None)
+        return server
+
+    async def _drain(self, server: Any, grpc: Any, listener: socket.socket) -> None:
+        """Takes no new connections, answers what came, closes, and ends at the latest after `drain_seconds`."""
+        log.info("stopping: %d request(s) under way", self.front.busy)
+        self.app.ready = False
+        await asyncio.sleep(self.config.grace_seconds)
+        if grpc is not None:
+            await grpc.stop(self.config.limits.drain_seconds)
+        turn_away(listener)
+        # Callers whose connection waits in the kernel's queue were accepted as far as they know.
+        await asyncio.sleep(0.05)
+        for _ in range(3):  # rounds of the loop: what came while this process was held up is accepted as well
+            await asyncio.sleep(0)
+        server.close()
+        self.front.drain()
+        end = time.monotonic() + self.config.limits.drain_seconds
+        while self.front.connections and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+            self.front.sweep()
+        left = len(self.front.connections)
+        for connection in list(self.front.connections):
+            connection.abort()
+        for model in self.repository.all():
+            model.batcher.close(timeout=1.0)
+        log.info("stopped%s", f"; {left} connection(s) were cut" if left else "")
+
+
+def _of_worker(config: ServeConfig, seat: Seat) -> ServeConfig:
+    """A worker's part: its share of the cores, the port that was reserved for gRPC, and a log to hand predictions over
+    where none is to be kept."""
+    threads = config.threads or max(1, available_cores() // seat.workers)
+    config = dataclasses.replace(config, threads=threads, grpc_port=seat.grpc_port)
+    if config.monitor and config.feedback_log is None:
+        watch = dataclasses.replace(config.watch, segment_bytes=16 << 20, keep_bytes=256 << 20)
+        config = dataclasses.replace(config, feedback_log=Path(seat.folder) / "log", watch=watch)
+    return config
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # Windows
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

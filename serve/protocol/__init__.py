@@ -1,0 +1,1 @@
+"""The Open Inference Protocol without a transport: requests, answers, tensors, errors."""

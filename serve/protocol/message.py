@@ -1,0 +1,69 @@
+"""A request and its answer, whichever front they pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from calibrant.serve.protocol.errors import Refusal
+
+if TYPE_CHECKING:
+    from calibrant.serve.models.batcher import Job
+
+JSON = b"application/json"
+EMPTY = memoryview(b"")
+
+
+@dataclass(slots=True)
+class Request:
+    method: bytes
+    target: bytes  # as sent, with the query
+    headers: dict[bytes, bytes]  # names in lower case
+    body: memoryview = EMPTY
+    peer: str = ""
+    received: float = 0.0  # time.monotonic, when its last byte came
+    job: Job | None = None  # what to cancel when the caller goes away
+    internal: bool = False  # from a fellow worker
+
+
+@dataclass(slots=True)
+class Response:
+    status: int
+    parts: list[bytes | memoryview]
+    content_type: bytes = JSON
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    close: bool = False
+
+    @classmethod
+    def json(cls, value: Any, status: int = 200) -> Response:
+        return cls(status, [orjson.dumps(value, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY)])
+
+    @classmethod
+    def error(cls, refusal: Refusal) -> Response:
+        response = cls.json({"error": refusal.message}, refusal.status)
+        response.close = refusal.close
+        if refusal.retry_after is not None:
+            response.headers.append((b"retry-after", str(max(1, round(refusal.retry_after))).encode()))
+        return response
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(type(value).__name__)
+
+
+@dataclass(slots=True, frozen=True)
+class Head:
+    """A request's head, parsed and found good. Callers send the same bytes again and again, so these are kept."""
+
+    method: bytes
+    target: bytes
+    headers: dict[bytes, bytes]
+    keep_alive: bool
+    length: int  # of the body
+    json_length: int  # of the JSON before binary tensors, 0 where there are none
+    http10: bool = False

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import io
+import json
+import zlib
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from calibrant.dashboard.draw import pictures
+from calibrant.dashboard.folder.index import scan
+from calibrant.errors import DataError
+
+from ..conftest import write_run
+
+
+def png(width: int, height: int, colour: str = "red") -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (width, height), colour).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def bomb() -> bytes:
+    """A valid PNG header of 30,000 x 30,000 pixels in a few bytes."""
+    good = png(1, 1)
+    size = (30_000).to_bytes(4, "big") * 2
+    body = b"IHDR" + size + good[24:29]
+    return good[:12] + body + zlib.crc32(body).to_bytes(4, "big") + good[33:]
+
+
+def test_a_picture_comes_as_rgb() -> None:
+    image = pictures.decode(io.BytesIO(png(4, 3)), name="a.png")
+    assert (image.size, image.mode, image.getpixel((0, 0))) == ((4, 3), "RGB", (255, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (bomb(), "too many pixels|too large"),
+        (b"<svg onload=alert(1)>", "is not a PNG"),
+        (png(50, 50)[:-30], "is damaged"),
+        (b"", "is not a PNG"),
+    ],
+)
+def test_a_hostile_or_broken_file_is_refused_in_our_words(data: bytes, words: str) -> None:
+    with pytest.raises(DataError, match=words) as caught:
+        pictures.decode(io.BytesIO(data), name="x.png")
+    assert "BytesIO" not in str(caught.value)
+
+
+def test_a_format_that_is_not_listed_is_refused() -> None:
+    stream = io.BytesIO()
+    Image.new("RGB", (3, 3)).save(stream, "TIFF")
+    with pytest.raises(DataError, match="is not a PNG"):
+        pictures.decode(io.BytesIO(stream.getvalue()), name="x.tiff")
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret.png", "/etc/hosts", "a/../../secret.png", "link.png", "a\0.png", "gone.png"]
+)
+def test_no_id_leads_out_of_the_folder(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    (folder / "a").mkdir(parents=True)
+    (tmp_path / "secret.png").write_bytes(png(2, 2))
+    (folder / "link.png").symlink_to(tmp_path / "secret.png")
+    (folder / "a" / "1.png").write_bytes(png(2, 2))
+    assert pictures.find((folder,), name) is None
+    assert pictures.find((folder,), "a/1.png") == folder / "a" / "1.png"
+
+
+def test_only_the_split_of_the_predictions_is_looked_at(tmp_path: Path) -> None:
+    """train/x/1.png and test/x/1.png share an id; showing the other one would be a quiet lie."""
+    run = write_run(tmp_path / "run", rows=20)
+    for split in ("train", "test"):
+        (run / "images" / split / "x").mkdir(parents=True)
+    (run / "images" / "train" / "x" / "1.png").write_bytes(png(2, 2))
+    shelf = scan(tmp_path)
+    test = shelf.runs[0].find("test")
+    assert test is not None
+    where = pictures.folders(shelf, shelf.runs[0], test, ())
+    assert where == (run / "images" / "test", run / "images")
+    assert pictures.find(where, "x/1.png") is None
+    assert pictures.find(where, "train/x/1.png") == run / "images" / "train" / "x" / "1.png"
+
+
+def test_a_data_folder_outside_is_used_only_when_it_was_named(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "x").mkdir(parents=True)
+    (data / "x" / "1.png").write_bytes(png(2, 2))
+    root = tmp_path / "runs"
+    write_run(root / "run", rows=20, data=data)
+    shelf = scan(root)
+    test = shelf.runs[0].find("test")
+    assert test is not None
+    assert pictures.folders(shelf, shelf.runs[0], test, ()) == ()
+    assert pictures.folders(shelf, shelf.runs[0], test, (data,)) == (data,)
+
+
+def test_a_configuration_that_names_nonsense_is_no_folder(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", rows=20)
+    for path in (7, "a\0b", None, {"x": 1}):
+        (run / "config.json").write_text(json.dumps({"config": {"data": {"path": path}}}))
+        shelf = scan(tmp_path)
+        assert pictures.folders(shelf, shelf.runs[0], shelf.runs[0].predictions[0], ()) == ()

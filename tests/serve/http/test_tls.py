@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from calibrant.serve.processes.background import running
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_https_with_a_certificate_of_ones_own(model_file: Path, tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    arguments = ["--threads", "1", "--tls-cert", str(cert), "--tls-key", str(key)]
+    with running(model_file, arguments=arguments) as server:
+        assert server.url.startswith("https://")
+        context = ssl.create_default_context(cafile=str(cert))
+        with httpx.Client(verify=context, timeout=60) as client:
+            assert client.get(f"{server.url}/v2/health/ready").json()["ready"] is True
+            big = client.post(f"{server.url}/v2/models/birds/infer", content=b"x" * 3_000_000)
+            assert big.status_code == 400
+    arguments = ["--port", "0", "--tls-cert", str(tmp_path / "none.pem"), "--quiet"]
+    command = [sys.executable, "-m", "calibrant", "serve", str(model_file), *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 2
+    assert "the certificate cannot be used" in run.stderr

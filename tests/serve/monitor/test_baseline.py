@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from calibrant.artifacts.predictions import Predictions, Source
+from calibrant.errors import DataError
+from calibrant.serve.monitor.baseline import baseline_of
+from calibrant.serve.processes.background import running
+
+
+def _rows(tiny: ModuleType, n: int, *, flatter: float = 1.0, as_trained: bool = False, **source: Any) -> Predictions:
+    """Logits of the network, and labels from a distribution that is `flatter` than what the deployed file claims.
+
+    `as_trained`: spread as in training, so that softmax(z / T) is right and the file's corrected answers are not.
+    """
+    rng = np.random.default_rng(3)
+    z = rng.normal(0, 4, (n, 4)).astype(np.float32)
+    if as_trained:
+        z += (tiny.TEMPERATURE * np.log(np.array(tiny.TRAIN) * 4)).astype(np.float32)
+    term = 0 if as_trained else np.log(np.array(tiny.TRAIN) * 4)
+    p = np.exp((z / tiny.TEMPERATURE - term) / flatter)
+    p /= p.sum(axis=1, keepdims=True)
+    labels = (rng.random((n, 1)) > p.cumsum(axis=1)).sum(axis=1).clip(0, 3)
+    ids = tuple(f"r{k}" for k in range(n))
+    return Predictions(ids, labels, z, Source(**{"class_names": tiny.CLASSES, **source}))
+
+
+def test_it_is_fitted_on_the_probabilities_that_the_file_would_answer(tiny: ModuleType, tmp_path: Path) -> None:
+    _rows(tiny, 6000, flatter=1.25).write(tmp_path / "p.parquet")
+    found = baseline_of(tmp_path / "p.parquet", tiny.card())
+    assert found.rows == 6000
+    assert found.sharpness == pytest.approx(1 / 1.25, abs=0.03)
+
+
+def test_rows_spread_as_in_training_are_no_misfit_of_a_corrected_file(tiny: ModuleType, tmp_path: Path) -> None:
+    """Fitted on the corrected answers to these rows, the bias would be log(train / uniform)."""
+    _rows(tiny, 20_000, as_trained=True).write(tmp_path / "p.parquet")
+    found = baseline_of(tmp_path / "p.parquet", tiny.card())
+    assert found.sharpness == pytest.approx(1.0, abs=0.05)
+    assert np.ptp(found.bias) < 0.2  # log(0.4 / 0.1) = 1.4 if it were mistaken
+
+
+def test_rows_that_the_deployed_file_wrote_are_calibrated_already(tiny: ModuleType, tmp_path: Path) -> None:
+    """An isotonic calibrator: its outcome is in the rows, and only the prior is taken off."""
+    card = tiny.card(calibrator={"method": "isotonic", "parameters": {}})
+    rows = _rows(tiny, 4000)
+    rows.write(tmp_path / "own.parquet")
+    with pytest.raises(DataError, match="isotonic.* is not applied here; write them with the deployed file"):
+        baseline_of(tmp_path / "own.parquet", card)
+    calibrated = Predictions(rows.ids, rows.labels, rows.logits / 2, Source(tiny.CLASSES, model={"applied": {"x": 1}}))
+    calibrated.write(tmp_path / "served.parquet")
+    assert baseline_of(tmp_path / "served.parquet", card).sharpness == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("rows", "source", "says"),
+    [
+        (300, {"class_names": ("a", "b", "c", "d")}, "other classes than the model"),
+        (300, {"model": {"sha256": "another"}}, "predictions of another network"),
+        (150, {}, "has 150 rows with labels; a baseline needs 200"),
+    ],
+)
+def test_what_is_no_baseline_is_refused(
+    tiny: ModuleType, tmp_path: Path, rows: int, source: dict[str, Any], says: str
+) -> None:
+    _rows(tiny, rows, **source).write(tmp_path / "p.parquet")
+    with pytest.raises(DataError, match=says):
+        baseline_of(tmp_path / "p.parquet", tiny.card(source={"checkpoint_sha256": "this"}))
+
+
+def test_a_server_with_a_baseline_is_on_guard_from_the_first_label(
+    tiny: ModuleType, model_file: Path, tmp_path: Path
+) -> None:
+    _rows(tiny, 2000).write(tmp_path / "p.parquet")
+    arguments = ["--threads", "1", "--monitor", "--baseline", str(tmp_path / "p.parquet")]
+    with running(model_file, arguments=arguments) as server:
+        alarm = httpx.get(server.url + "/v2/models/birds/monitor", timeout=60).json()["alarms"]["calibration"]
+    assert alarm["baseline_rows"] == 2000

@@ -1,0 +1,1 @@
+"""What training does to images, each change reproducible by position."""

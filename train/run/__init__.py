@@ -1,0 +1,1 @@
+"""The run folder: weights, configuration, history and checkpoints."""

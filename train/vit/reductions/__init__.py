@@ -1,0 +1,1 @@
+"""One token reduction per file."""
