@@ -1,9 +1,29 @@
-"""Calibration: metrics with their uncertainty, calibrators, the prior adjustment, prediction sets and reports."""
+"""Calibration: metrics with their uncertainty, calibrators, the prior adjustment, prediction sets and reports.
+
+Nothing is imported before it is asked for: the server calls `monitoring` and must not carry the calibrators with it.
+"""
 
 from __future__ import annotations
 
-from calibrant.calibration.calibrators import METHODS, Calibrator, fit
-from calibrant.calibration.evaluation import Evaluation, evaluate
-from calibrant.calibration.intervals.binned import Measured
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from calibrant.calibration.calibrators import METHODS, Calibrator, fit
+    from calibrant.calibration.evaluation import Evaluation, evaluate
+    from calibrant.calibration.intervals.binned import Measured
 
 __all__ = ["METHODS", "Calibrator", "Evaluation", "Measured", "evaluate", "fit"]
+
+_HOMES = {
+    "METHODS": "calibrators", "Calibrator": "calibrators", "fit": "calibrators",
+    "Evaluation": "evaluation", "evaluate": "evaluation", "Measured": "intervals.binned",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

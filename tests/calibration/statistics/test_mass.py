@@ -9,7 +9,7 @@ from calibrant.calibration.diagrams.reliability import equal_mass_diagram
 from calibrant.calibration.statistics.accumulate import Accumulator, statistics_of_probabilities
 from calibrant.calibration.statistics.mass import mass_bins
 
-from ..test_smooth_curve import rows
+from ..diagrams.test_smooth_curve import rows
 
 
 @pytest.mark.parametrize("bins", [1, 7, 15, 100])
