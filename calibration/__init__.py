@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from calibrant.calibration.calibrators import METHODS, Calibrator, fit
     from calibrant.calibration.evaluation import Evaluation, evaluate
-    from calibrant.calibration.intervals.binned import Measured
+    from calibrant.calibration.intervals.measured import Measured
 
 __all__ = ["METHODS", "Calibrator", "Evaluation", "Measured", "evaluate", "fit"]
 
 _HOMES = {
     "METHODS": "calibrators", "Calibrator": "calibrators", "fit": "calibrators",
-    "Evaluation": "evaluation", "evaluate": "evaluation", "Measured": "intervals.binned",
+    "Evaluation": "evaluation", "evaluate": "evaluation", "Measured": "intervals.measured",
 }  # fmt: skip
 
 

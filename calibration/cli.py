@@ -220,7 +220,7 @@ def _options(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 def _account(calibrator: Calibrator) -> str:
     """What was fitted and what it brought."""
-    from calibrant.calibration.intervals.binned import Measured
+    from calibrant.calibration.intervals.measured import Measured
     from calibrant.calibration.report.tables import interval, number
     from calibrant.progress import table
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from calibrant.artifacts.predictions import Predictions, read_predictions
 from calibrant.calibration.calibrators import Calibrator
 from calibrant.calibration.inputs import Floats, Labels, check_labels, check_probs
-from calibrant.calibration.intervals.binned import mean_interval
+from calibrant.calibration.intervals.means import mean_interval
 from calibrant.calibration.metrics.measures import ece_of, read_rows
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.bins import equal_width_index

@@ -11,7 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrant.calibration.adjustment import class_weights
 from calibrant.calibration.intervals import binned
-from calibrant.calibration.intervals.binned import GapSample, Measured, mean_interval, measure_gaps, share_interval
+from calibrant.calibration.intervals.binned import measure_gaps
+from calibrant.calibration.intervals.gaps import GapSample
+from calibrant.calibration.intervals.means import Z95, mean_interval, share_interval
+from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.intervals.ranking import measure_aurc, measure_auroc, ranking_of_cells
 from calibrant.calibration.intervals.smooth import measure_smooth
 from calibrant.calibration.metrics.measures import debiased_of, ece_of, over_under_of, rms_of
@@ -148,7 +151,7 @@ def scores(s: Statistics) -> dict[str, Measured]:
     recall = right[present] / n[present]
     smoothed = (right[present] + 1) / (n[present] + 2)
     balanced = float(recall.mean())
-    half = binned.Z95 * float(np.sqrt((smoothed * (1 - smoothed) / n[present]).sum())) / int(present.sum())
+    half = Z95 * float(np.sqrt((smoothed * (1 - smoothed) / n[present]).sum())) / int(present.sum())
     hits = (s.right.total + s.wrong_by_predicted.total).sum(axis=1)
     expected = np.maximum(s.probability.total.sum(axis=1), 1e-300)
     calibrated = float((hits / expected)[present].mean()) if s.class_weights is None else None
@@ -186,7 +189,7 @@ def _macro_f1(s: Statistics) -> Measured:
     influence = -f1[true] * scale[true] - f1[predicted] * scale[predicted] + 2 * scale[true] * (true == predicted)
     influence /= int(present.sum())
     variance = float((s.weights[true] ** 2 * count) @ influence**2) / total**2
-    half = binned.Z95 * float(np.sqrt(variance))
+    half = Z95 * float(np.sqrt(variance))
     return Measured(value, max(value - half, 0.0), min(value + half, 1.0))
 
 

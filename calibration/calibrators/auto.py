@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.calibration.inputs import Floats, Labels, Weights
-from calibrant.calibration.intervals.binned import mean_interval
+from calibrant.calibration.intervals.means import mean_interval
 from calibrant.calibration.softmax import log_softmax
 from calibrant.errors import CalibrantError, ConfigError
 

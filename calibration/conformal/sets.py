@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibrant.calibration.inputs import check_labels, check_probs
-from calibrant.calibration.intervals.binned import share_interval
+from calibrant.calibration.intervals.means import share_interval
 from calibrant.calibration.metrics.ranking import risk_coverage
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import ConfigError, FormatError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.intervals.binned import Z95, share_interval
+from calibrant.calibration.intervals.means import Z95, share_interval
 from calibrant.calibration.statistics.bins import Bins
 from calibrant.calibration.statistics.mass import mass_bins
 from calibrant.calibration.statistics.statistics import Statistics

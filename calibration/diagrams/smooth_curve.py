@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.intervals.binned import Z95
+from calibrant.calibration.intervals.means import Z95
 from calibrant.calibration.intervals.smooth import residuals_of
 from calibrant.calibration.metrics.smooth import GRID, Spectrum, fixed_point
 from calibrant.calibration.statistics.bins import Bins

@@ -1,7 +1,4 @@
-"""95 % intervals and null values.
-
-Means of rows (NLL, Brier): mean +- t s / sqrt(n). Shares (accuracy): Wilson. Both take the effective number of rows
-where rows are weighted.
+"""95 % intervals and null values of binned calibration errors.
 
 Calibration errors are sums of absolute gaps: noise alone makes them positive, so a symmetric interval, or one from
 resampling rows (which adds the noise a second time), sits too high. The interval here is a test turned around. Let the
@@ -17,98 +14,15 @@ of rows shows; `null_high` is exceeded by 5 % of such models.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calibrant.calibration.statistics.bins import Bins
+from calibrant.calibration.intervals.gaps import GapSample, Norm, Vector, contribution, gap_error
+from calibrant.calibration.intervals.inversion import crossing, first_true, turn_around
+from calibrant.calibration.intervals.measured import Measured
 
-Vector = NDArray[np.float64]
-Norm = Literal["sum", "over", "under", "rms", "max"]
 DRAWS = 1000
-Z95 = 1.959963984540054
 _SMALL = 50  # rows in a bin below which the null is drawn as counts rather than as a normal
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A value, its 95 % interval, and what perfect calibration would show (mean, and the 95th percentile)."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    null: float | None = None
-    null_high: float | None = None
-
-    def to_dict(self) -> dict[str, float | None]:
-        def plain(x: float | None) -> float | None:
-            return None if x is None or not np.isfinite(x) else float(x)
-
-        return {
-            "value": plain(self.value), "low": plain(self.low), "high": plain(self.high), "null": plain(self.null),
-            "null_high": plain(self.null_high),
-        }  # fmt: skip
-
-
-def share_interval(share: float, rows: float) -> tuple[float, float]:
-    """Wilson's interval of a share of `rows` (effective) rows."""
-    z2 = Z95**2
-    centre = (share + z2 / (2 * rows)) / (1 + z2 / rows)
-    half = Z95 / (1 + z2 / rows) * np.sqrt(share * (1 - share) / rows + z2 / (4 * rows * rows))
-    return float(max(centre - half, 0.0)), float(min(centre + half, 1.0))
-
-
-def mean_interval(mean: float, variance: float, rows: float) -> tuple[float, float] | tuple[None, None]:
-    """Student's interval of a mean; none from a single row."""
-    if rows < 2 or not np.isfinite(mean):
-        return None, None
-    from scipy.special import stdtrit  # scipy.stats costs 70 MB
-
-    half = float(stdtrit(rows - 1, 0.975)) * float(np.sqrt(max(variance, 0.0) / rows))
-    return mean - half, mean + half
-
-
-@dataclass(frozen=True)
-class GapSample:
-    """Bins as an experiment: share, confidence, gap, effective rows, and variance of the confidence in each bin."""
-
-    share: Vector
-    confidence: Vector
-    gap: Vector
-    rows: Vector
-    spread: Vector
-
-    @classmethod
-    def of(cls, bins: Bins, weight_squares: Vector | None = None, spread: Vector | None = None) -> GapSample:
-        """`weight_squares`: sum of squared weights of each bin; `spread`: variance of the confidences in each bin."""
-        full = bins.weight > 0
-        squares = bins.weight if weight_squares is None else weight_squares
-        spread_of = np.zeros(int(full.sum())) if spread is None else np.maximum(spread[full], 0.0)
-        return cls(
-            bins.share[full], bins.confidence[full], bins.gap[full],
-            np.maximum(bins.weight[full] ** 2 / squares[full], 1.0), spread_of,
-        )  # fmt: skip
-
-    def noise_variance(self, true_gap: Vector) -> Vector:
-        """Variance of an observed gap when the true one is `true_gap`: (a (1 - a) - spread) / n."""
-        accuracy = np.clip(self.confidence - true_gap, 0.0, 1.0)
-        one_row = np.maximum(accuracy * (1 - accuracy) - self.spread, 1e-12)
-        return one_row / self.rows
-
-
-def gap_error(share: Vector, gap: Vector, norm: Norm) -> Any:
-    """The error that gaps (.., bins) come to."""
-    if norm == "sum":
-        return np.abs(gap) @ share
-    if norm == "over":
-        return np.maximum(gap, 0.0) @ share
-    if norm == "under":
-        return np.maximum(-gap, 0.0) @ share
-    if norm == "rms":
-        return np.sqrt(np.square(gap) @ share)
-    return np.abs(gap).max(axis=-1)
 
 
 def null_gaps(sample: GapSample, rng: np.random.Generator, draws: int = DRAWS) -> Vector:
@@ -178,10 +92,10 @@ def true_error(sample: GapSample, norm: Norm = "sum", *, draws: int = DRAWS) -> 
     def lead(i: int) -> float:
         return float(np.median(observed_given(float(errors[i])))) - observed
 
-    i = _first(len(errors), lambda k: lead(k) >= 0)
+    i = first_true(len(errors), lambda k: lead(k) >= 0)
     if i in (0, len(errors)):
         return float(errors[min(i, len(errors) - 1)])
-    return _crossing(errors, i, lead(i - 1), lead(i))
+    return crossing(errors, i, lead(i - 1), lead(i))
 
 
 def _invert(
@@ -225,61 +139,9 @@ def _observable(
         if norm == "max":
             return drawn
         # The shares of the bins are a sample too; matters where gaps differ between bins.
-        each = _contribution(true_gap, norm)
+        each = contribution(true_gap, norm)
         between = np.sqrt(np.maximum(each**2 @ sample.share - (each @ sample.share) ** 2, 0.0) / total)
         drawn += normals[:, -1] * (between if norm != "rms" else between / max(2 * error, 1e-9))
         return drawn
 
     return errors, observed_given
-
-
-def turn_around(observed: float, errors: Vector, observed_given: Callable[[float], Vector]) -> tuple[float, float]:
-    """The true errors (of a grid that begins at 0) under which what was observed lies in the middle 95 %."""
-    known: dict[int, tuple[float, float]] = {}
-    base = float(observed_given(0.0).mean())
-
-    def limits(i: int) -> tuple[float, float]:
-        if i not in known:
-            drawn = observed_given(float(errors[i]))
-            mean, sd = float(drawn.mean()), float(drawn.std())
-            # One-sided at the null, two-sided once the distribution has moved away from it.
-            tail = 0.025 * float(np.clip((mean - base) / (Z95 * sd + 1e-300), 0.0, 1.0)) if i else 0.0
-            low = -np.inf if tail == 0 else float(np.quantile(drawn, tail))
-            known[i] = (low, float(np.quantile(drawn, 1 - (0.05 - tail))))
-        return known[i]
-
-    # Both limits rise with the true error, so each end of the interval is found by halving.
-    first = _first(len(errors), lambda i: limits(i)[1] >= observed)
-    beyond = _first(len(errors), lambda i: limits(i)[0] > observed)
-    low = 0.0 if first == 0 else float(errors[-1])
-    if 0 < first < len(errors):
-        low = _crossing(errors, first, limits(first - 1)[1] - observed, limits(first)[1] - observed)
-    high = float(errors[-1])
-    if beyond < len(errors):
-        high = _crossing(errors, beyond, limits(beyond - 1)[0] - observed, limits(beyond)[0] - observed)
-    return low, max(low, high)
-
-
-def _first(count: int, holds: Callable[[int], bool]) -> int:
-    """The smallest index at which a condition that stays true holds; `count` if none."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle + 1, high)
-    return low
-
-
-def _contribution(gap: Vector, norm: Norm) -> Vector:
-    if norm == "over":
-        return np.maximum(gap, 0.0)
-    if norm == "under":
-        return np.maximum(-gap, 0.0)
-    return gap**2 if norm == "rms" else np.abs(gap)
-
-
-def _crossing(errors: Vector, i: int, before: float, after: float) -> float:
-    """The error between grid points i - 1 and i at which a distance changes sign."""
-    if not np.isfinite(before) or not np.isfinite(after) or before == after:
-        return float(errors[i])
-    share = float(np.clip(-before / (after - before), 0.0, 1.0))
-    return float(errors[i - 1] + share * (errors[i] - errors[i - 1]))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.intervals.binned import Z95, Measured
+from calibrant.calibration.intervals.means import Z95
+from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.metrics.ranking import area_under_risk_coverage, auroc_of
 from calibrant.calibration.statistics.statistics import Statistics
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.intervals.binned import GapSample, Measured, plausible_gaps, turn_around
+from calibrant.calibration.intervals.binned import plausible_gaps
+from calibrant.calibration.intervals.gaps import GapSample
+from calibrant.calibration.intervals.inversion import turn_around
+from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.metrics.smooth import SmoothEce, smooth_ece_of
 from calibrant.calibration.statistics.statistics import Statistics
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calibrant.calibration.intervals.binned import Measured
+from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.report.figures import Model
 from calibrant.progress import table
 

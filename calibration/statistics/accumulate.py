@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibrant.calibration.inputs import Floats, Labels, check_labels, check_logits, check_matrix, check_probs
-from calibrant.calibration.softmax import row_dots
 from calibrant.calibration.statistics.grid import grid
-from calibrant.calibration.statistics.statistics import (  # fmt: skip
-    ROWS_KEPT,
-    ClassSums,
-    KeptRows,
-    Statistics,
-    Table,
-    class_order,
+from calibrant.calibration.statistics.row_scores import (
+    RowScores,
+    Shares,
+    scores_few,
+    scores_many,
+    scores_of_probabilities,
 )
+from calibrant.calibration.statistics.statistics import Statistics
+from calibrant.calibration.statistics.tables import ROWS_KEPT, ClassSums, KeptRows, Table, class_order
 
 _FEW_CLASSES = 64
 _PENDING = 200_000  # pairs (true, predicted) that wait to be counted
@@ -28,32 +27,6 @@ _CHUNK_FEW, _CHUNK_MANY = 1 << 15, 130_000
 
 F = NDArray[np.float64]
 _ONE = np.int32(1)  # of the tables' own type: a plain 1 would be cast row by row
-
-
-@dataclass(frozen=True)
-class RowScores:
-    """What one chunk says about each of its rows."""
-
-    confidence: Floats
-    predicted: NDArray[np.int64]
-    own: F  # probability of the label
-    nll: F
-    entropy: F
-    p_squared: F
-    top5: NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Shares:
-    """Probabilities as numerators and each row's total, so that most need no division; (C, n) or (n, C)."""
-
-    values: F
-    total: F
-    classes_first: bool
-    # What is searched for large entries, and the logarithm of the total on its scale: the logits as they came, which
-    # take half the memory traffic. A margin covers their rounding; the values decide.
-    source: Floats
-    log_total: F
 
 
 class Accumulator:
@@ -80,11 +53,11 @@ class Accumulator:
     def add(self, logits: ArrayLike, labels: ArrayLike) -> None:
         z = check_matrix(logits, "logits")
         y = check_labels(labels, len(z), self.classes)
-        self._add(z, y, _scores_few if self.classes <= _FEW_CLASSES else _scores_many)
+        self._add(z, y, scores_few if self.classes <= _FEW_CLASSES else scores_many)
 
     def add_probabilities(self, probs: ArrayLike, labels: ArrayLike) -> None:
         p = check_probs(probs)
-        self._add(p, check_labels(labels, len(p), self.classes), _scores_of_probabilities)
+        self._add(p, check_labels(labels, len(p), self.classes), scores_of_probabilities)
 
     def _add(self, values: Floats, y: Labels, score: Any) -> None:
         if values.shape[1] != self.classes:
@@ -210,81 +183,6 @@ def statistics_of_probabilities(probs: ArrayLike, labels: ArrayLike) -> Statisti
     accumulator = Accumulator(p.shape[1], rows_expected=len(p))
     accumulator.add_probabilities(p, labels)
     return accumulator.finish()
-
-
-def _scores_few(part: Floats, y: Labels) -> tuple[RowScores, Shares]:
-    """Classes first: reductions over classes then run along whole rows of memory."""
-    z = part.T.astype(np.float64, order="C")
-    c, n = z.shape
-    z -= z.max(axis=0)
-    own = z[y, np.arange(n)]
-    predicted = _predicted_classes_first(z, own, y)
-    top5 = _top5(part, part[np.arange(n), y], y, predicted)
-    e = np.exp(z)
-    s = e.sum(axis=0)
-    log_s = np.log(s)
-    z *= e
-    entropy = log_s - z.sum(axis=0) / s
-    np.multiply(e, e, out=z)
-    squared = z.sum(axis=0) / (s * s)
-    return RowScores(1.0 / s, predicted, np.exp(own) / s, log_s - own, entropy, squared, top5), Shares(e, s, True, e, s)
-
-
-def _predicted_classes_first(z: F, own: F, y: Labels) -> NDArray[np.int64]:
-    """First class at the maximum (which is 0): the label where it is one and alone, looked for only elsewhere."""
-    if np.count_nonzero(z == 0) != z.shape[1]:  # a tie somewhere
-        first: NDArray[np.int64] = z.argmax(axis=0)
-        return first
-    predicted = y.copy()
-    wrong = np.flatnonzero(own < 0)
-    predicted[wrong] = z[:, wrong].argmax(axis=0)
-    return predicted
-
-
-def _scores_many(part: Floats, y: Labels) -> tuple[RowScores, Shares]:
-    here = np.arange(len(y))
-    predicted = part.argmax(axis=1)
-    top5 = _top5(part, part[here, y], y, predicted)
-    z = part.astype(np.float64)
-    z -= z[here, predicted][:, None]
-    own = z[here, y]
-    e = np.exp(z)
-    s = e @ np.ones(e.shape[1])  # twice as fast as sum
-    log_s = np.log(s)
-    entropy = log_s - row_dots(e, z) / s
-    squared = row_dots(e, e) / (s * s)
-    return RowScores(1.0 / s, predicted, np.exp(own) / s, log_s - own, entropy, squared, top5), Shares(
-        e, s, False, part, log_s + part[here, predicted]
-    )
-
-
-def _scores_of_probabilities(p: Floats, y: Labels) -> tuple[RowScores, Shares]:
-    here = np.arange(len(y))
-    predicted = p.argmax(axis=1)
-    own = p[here, y].astype(np.float64)
-    wide = p.astype(np.float64, copy=False)
-    top5 = _top5(wide, own, y, predicted)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_p = np.log(wide)
-        entropy = -np.where(wide > 0, wide * log_p, 0.0).sum(axis=1)
-        nll = -np.log(own)
-    scores = RowScores(np.minimum(p[here, predicted], 1), predicted, own, nll, entropy, row_dots(wide, wide), top5)
-    return scores, Shares(np.minimum(wide, 1.0), np.ones(len(y)), False, log_p, np.zeros(len(y)))
-
-
-def _top5(z: Floats, own: Floats, y: Labels, predicted: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether the label is among the five largest, of equals the lower class first; looked at where it is not first."""
-    inside = np.ones(len(y), bool)
-    wrong = np.flatnonzero(predicted != y)
-    if z.shape[1] <= 5 or len(wrong) == 0:
-        return inside
-    part, mine = z[wrong], own[wrong][:, None]
-    inside[wrong] = np.count_nonzero(part >= mine, axis=1) <= 5
-    tied = wrong[~inside[wrong]]  # perhaps only because of equals that come later
-    part, mine = z[tied], own[tied][:, None]
-    before = np.arange(z.shape[1]) < y[tied][:, None]
-    inside[tied] = ((part > mine) | ((part == mine) & before)).sum(axis=1) < 5
-    return inside
 
 
 def _empty(size: int) -> tuple[NDArray[np.int32], F]:

@@ -22,7 +22,8 @@ from calibrant.atomic import replacing
 from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.calibration.statistics.accumulate import Accumulator
 from calibrant.calibration.statistics.grid import grid
-from calibrant.calibration.statistics.statistics import ClassSums, KeptRows, Statistics, Table
+from calibrant.calibration.statistics.statistics import Statistics
+from calibrant.calibration.statistics.tables import ClassSums, KeptRows, Table
 from calibrant.errors import DataError, FormatError
 from calibrant.progress import progress
 

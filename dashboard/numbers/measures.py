@@ -26,7 +26,10 @@ from calibrant.calibration.diagrams.reliability import (
 )
 from calibrant.calibration.diagrams.smooth_curve import SmoothCurve, class_smooth_reliability, smooth_reliability
 from calibrant.calibration.evaluation import Evaluation, evaluate, gap_sample
-from calibrant.calibration.intervals.binned import GapSample, Measured, measure_gaps, share_interval
+from calibrant.calibration.intervals.binned import measure_gaps
+from calibrant.calibration.intervals.gaps import GapSample
+from calibrant.calibration.intervals.means import share_interval
+from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.intervals.smooth import measure_smooth
 from calibrant.calibration.metrics.measures import ece_of, over_under_of
 from calibrant.calibration.softmax import softmax

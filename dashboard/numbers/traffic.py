@@ -16,7 +16,7 @@ from calibrant.artifacts.feedback import Feedback, Served, read_feedback, segmen
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.calibration import Evaluation, Measured, evaluate
 from calibrant.calibration.diagrams.reliability import ReliabilityDiagram, reliability_diagram
-from calibrant.calibration.intervals.binned import share_interval
+from calibrant.calibration.intervals.means import share_interval
 from calibrant.calibration.monitoring.watch import (
     CalibrationAlarm,
     DriftAlarm,

@@ -8,7 +8,7 @@ from typing import cast
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from calibrant.calibration.intervals.binned import Measured
+from calibrant.calibration.intervals.measured import Measured
 from calibrant.dashboard.folder.artifacts import CalibratorRef, PredictionsRef, Run, Shelf
 from calibrant.dashboard.numbers import class_prior, measures
 from calibrant.dashboard.numbers.groups import Selection, selections

@@ -10,16 +10,11 @@ import pytest
 from calibrant.calibration import evaluate
 from calibrant.calibration.compare import compare
 from calibrant.calibration.evaluation import ranking, scores
-from calibrant.calibration.intervals.binned import (
-    GapSample,
-    Measured,
-    mean_interval,
-    measure_gaps,
-    null_gaps,
-    share_interval,
-    true_error,
-    turn_around,
-)
+from calibrant.calibration.intervals.binned import measure_gaps, null_gaps, true_error
+from calibrant.calibration.intervals.gaps import GapSample
+from calibrant.calibration.intervals.inversion import turn_around
+from calibrant.calibration.intervals.means import mean_interval, share_interval
+from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.metrics.measures import ece_of
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.accumulate import statistics_of
