@@ -49,7 +49,8 @@ from calibrant.export.checks.parity import softmax
 from calibrant.export.quantization.candidates import Data, row
 from calibrant.export.quantization.quantize import quantize
 from calibrant.export.quantization.report import lines
-from calibrant.images.preprocessing import Preprocessing, open_image
+from calibrant.images.decode import open_image
+from calibrant.images.preprocessing import Preprocessing
 from calibrant.progress import progress, table
 
 PREPROCESSING = Preprocessing((224, 224), 256, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))

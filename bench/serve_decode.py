@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from calibrant.images.preprocessing import Preprocessing, open_image
+from calibrant.images.decode import open_image
+from calibrant.images.preprocessing import Preprocessing
 
 
 def sources(folder: Path | None, n: int = 40) -> list[bytes]:

@@ -22,7 +22,8 @@ from calibrant.export.edit import restamp
 from calibrant.export.graph.fit_context import threshold, warn_if_moved
 from calibrant.export.graph.wrapper import Body
 from calibrant.export.to_onnx import Reference, export_onnx
-from calibrant.images.preprocessing import IMAGE_SUFFIXES, Preprocessing, open_image
+from calibrant.images.decode import IMAGE_SUFFIXES, open_image
+from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.run.folder import TrainedModel, load_run, read_config
 
 log = logging.getLogger(__name__)

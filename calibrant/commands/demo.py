@@ -285,7 +285,7 @@ def _serve(model: Path, images: Path, test: Predictions) -> tuple[NDArray[np.flo
     """The probabilities that a running server gives for the test images, and one answer to show."""
     import numpy as np
 
-    from calibrant.images.preprocessing import open_image
+    from calibrant.images.decode import open_image
     from calibrant.serve.processes.background import running
 
     def post(url: str, body: bytes, kind: str) -> dict[str, Any]:

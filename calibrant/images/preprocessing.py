@@ -1,4 +1,4 @@
-"""The evaluation transform: from an image file to the pixels that a network sees.
+"""The evaluation transform: from a decoded picture to the pixels that a network sees.
 
 One implementation for training's validation, prediction, serving and the dashboard, so that a deployed model sees what
 it was evaluated on. It crosses the stages as a block in the run's config and in the deployed file's metadata.
@@ -6,7 +6,6 @@ it was evaluated on. It crosses the stages as a block in the run's config and in
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,16 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.errors import DataError, FormatError
+from calibrant.errors import FormatError
+from calibrant.images.decode import MAX_PIXELS
 
 if TYPE_CHECKING:
     from PIL import Image
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
-
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")  # a camera's MPO opens as JPEG; naming it is a KeyError
-MAX_PIXELS = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -135,35 +131,3 @@ def _across_then_down(
     rows = image.crop((0, first, image.width, last))
     across = rows.resize((size[0], rows.height), filter_, box=(left, 0, right, rows.height))
     return np.asarray(across.resize(size, filter_, box=(0, top - first, size[0], bottom - first)), dtype=np.uint8)
-
-
-def open_image(source: str | Path | bytes, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """An RGB image, upright (EXIF rotation applied), or a DataError that names the file.
-
-    The size is checked from the header before any pixel is decoded, so that a small file that unpacks to gigabytes is
-    refused at no cost.
-    """
-    from PIL import Image, ImageOps, UnidentifiedImageError
-
-    name = "image" if isinstance(source, bytes) else str(source)
-    try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=_FORMATS) as image:
-            width, height = image.size
-            if width * height > max_pixels:
-                raise DataError(f"{width} x {height} pixels are more than {max_pixels:,}", where=name)
-            image.load()  # what cannot be decoded fails here
-            try:
-                upright = ImageOps.exif_transpose(image)
-            except Exception:  # damaged EXIF says nothing about which side is up
-                upright = image
-            return upright.convert("RGB")
-    except (DataError, KeyboardInterrupt):
-        raise
-    except FileNotFoundError:
-        raise DataError("no such file", where=name) from None
-    except Image.DecompressionBombError:
-        raise DataError(f"has more pixels than {max_pixels:,}", where=name) from None
-    except UnidentifiedImageError:
-        raise DataError("not a JPEG, PNG, WebP, BMP or TIFF image", where=name) from None
-    except Exception as error:  # Pillow's decoders raise anything from OSError to struct.error on damaged bytes
-        raise DataError(f"image cannot be decoded ({type(error).__name__}: {error})", where=name) from None

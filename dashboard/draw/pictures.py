@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import io
-import warnings
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING
 
 from calibrant.dashboard.folder.artifacts import PredictionsRef, Run, Shelf
 from calibrant.dashboard.folder.files import Stamp, inside, stamp
 from calibrant.errors import DataError
+from calibrant.images.decode import open_image
 
 if TYPE_CHECKING:
     from PIL import Image
 
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
 MAX_BYTES = 64 << 20
 MAX_PIXELS = 64_000_000
 _SPLITS = ("train", "val", "test")
@@ -81,25 +79,9 @@ def whole(file: Stamp) -> Image.Image:
     if file.size > MAX_BYTES:
         raise DataError("is too large to show", where=file.path.name)
     with open(file.path, "rb") as stream:
-        image: Image.Image = decode(stream, name=file.path.name)
-    return image
+        return decode(stream.read(), name=file.path.name)
 
 
-def decode(stream: BinaryIO | io.BytesIO, *, name: str) -> Any:
-    """An RGB picture. Other formats and sizes are refused before a pixel is decoded; the decoder's text stays here."""
-    from PIL import Image, ImageOps, UnidentifiedImageError
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            image = Image.open(stream, formats=FORMATS)
-            width, height = image.size
-            if width * height > MAX_PIXELS:
-                raise DataError(f"has {width:,} x {height:,} pixels, which is too large", where=name)
-            return ImageOps.exif_transpose(image).convert("RGB")
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise DataError("has too many pixels", where=name) from None
-    except UnidentifiedImageError:
-        raise DataError("is not a PNG, JPEG, WebP or BMP picture", where=name) from None
-    except (OSError, ValueError, SyntaxError, MemoryError):
-        raise DataError("is damaged and cannot be decoded", where=name) from None
+def decode(content: bytes, *, name: str) -> Image.Image:
+    """An RGB picture, as training and serving see it; named without its folder."""
+    return open_image(content, max_pixels=MAX_PIXELS, name=name)

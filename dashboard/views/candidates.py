@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,12 +13,14 @@ import streamlit as st
 from calibrant.dashboard import settings
 from calibrant.dashboard.draw import pictures
 from calibrant.dashboard.folder.artifacts import Model, Run, Shelf
+from calibrant.dashboard.folder.files import stamp
 from calibrant.dashboard.numbers import rows
 from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.dashboard.server import UPLOAD_MEGABYTES
 from calibrant.dashboard.widgets import controls
 from calibrant.dashboard.widgets.markdown_escape import plain
 from calibrant.errors import CalibrantError, DataError
+from calibrant.images.decode import IMAGE_SUFFIXES
 
 MOST_PICTURES = 6
 
@@ -33,7 +34,7 @@ class Picture:
 
 def choose(shelf: Shelf, model: Model) -> list[Picture]:
     uploaded = st.file_uploader(
-        f"Pictures (up to {MOST_PICTURES}, {UPLOAD_MEGABYTES} MB each)", type=["png", "jpg", "jpeg", "webp", "bmp"],
+        f"Pictures (up to {MOST_PICTURES}, {UPLOAD_MEGABYTES} MB each)", type=[s[1:] for s in IMAGE_SUFFIXES],
         accept_multiple_files=True, key="upload",
     )  # fmt: skip
     found: list[Picture] = []
@@ -70,7 +71,7 @@ class _Bytes:
 
 @lru_cache(24)
 def _decode(digest: str, content: _Bytes, name: str) -> Any:
-    return pictures.decode(io.BytesIO(content.data), name=name)
+    return pictures.decode(content.data, name=name)
 
 
 def _samples(shelf: Shelf, model: Model) -> list[Picture]:
@@ -104,7 +105,5 @@ def _samples_of(run: Run, where: tuple[Any, ...]) -> list[Picture]:
     for row in rows.read(scored, table, chosen):
         path = pictures.find(where, row.id)
         if path is not None:
-            with open(path, "rb") as stream:
-                image = pictures.decode(stream, name=path.name)
-            found.append(Picture(row.id, image, best.source.class_names[row.label]))
+            found.append(Picture(row.id, pictures.whole(stamp(path)), best.source.class_names[row.label]))
     return found

@@ -14,7 +14,7 @@ from calibrant.calibration.metrics.measures import accuracy, ece, nll
 from calibrant.errors import DataError
 from calibrant.export.checks.parity import answers, session, softmax, steady_rows
 from calibrant.export.graph.assemble import calibrator_of, knob_defaults
-from calibrant.images.preprocessing import open_image
+from calibrant.images.decode import open_image
 
 # Predictions may come from a GPU or another torch; graph and formula on the same logits agree to 1e-5.
 PROBABILITIES = 1e-3

@@ -17,7 +17,10 @@ def pixels(data: bytes) -> np.ndarray:  # type: ignore[type-arg]
     with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP", "BMP", "TIFF", "MPO")) as opened:
         if opened.width * opened.height > MAX_PIXELS:
             raise ValueError(f"{opened.width} x {opened.height} pixels are too many")
-        image = ImageOps.exif_transpose(opened).convert("RGB")
+        image = ImageOps.exif_transpose(opened)
+        if image.mode.startswith("I;16"):  # which Pillow would cut off at 255, and make white
+            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        image = image.convert("RGB")
     height, width = PREPROCESSING["size"]
     kind = getattr(Image.Resampling, PREPROCESSING["interpolation"].upper())
     box = None if PREPROCESSING["crop"] == "squash" else _box(*image.size)

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from calibrant.errors import DataError, did_you_mean
-from calibrant.images.preprocessing import IMAGE_SUFFIXES
+from calibrant.images.decode import IMAGE_SUFFIXES
 from calibrant.serve.batch.picture_source import Content, Picture
 
 _SPLITS = {"train": ("train", "training"), "val": ("val", "valid", "validation", "dev"), "test": ("test", "testing")}

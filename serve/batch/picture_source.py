@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from calibrant.errors import DataError, did_you_mean
-from calibrant.images.preprocessing import IMAGE_SUFFIXES
+from calibrant.images.decode import IMAGE_SUFFIXES
 
 Content = Callable[[], bytes | Path]  # called in the thread that decodes
 

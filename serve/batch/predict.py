@@ -24,7 +24,7 @@ from calibrant import atomic
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.artifacts.predictions import PredictionsFile, PredictionsWriter, Source
 from calibrant.errors import DataError, ModelError
-from calibrant.images.preprocessing import open_image
+from calibrant.images.decode import open_image
 from calibrant.progress import bar
 from calibrant.serve.batch.picture_source import Content, Picture, PictureSource, open_source
 from calibrant.serve.engine.classifier import Classifier, load

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from calibrant.errors import DataError
-from calibrant.images.preprocessing import IMAGE_SUFFIXES
+from calibrant.images.decode import IMAGE_SUFFIXES
 from calibrant.serve.batch.picture_source import Content, Picture, label_of
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.errors import DataError
-from calibrant.images.preprocessing import MAX_PIXELS, open_image
+from calibrant.images.decode import MAX_PIXELS, open_image
 
 Pixels = NDArray[np.uint8]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.errors import DataError, did_you_mean
-from calibrant.images.preprocessing import open_image
+from calibrant.images.decode import open_image
 from calibrant.serve.engine import pixels as images_
 from calibrant.serve.engine.knobs import NAMES, Knobs
 from calibrant.serve.engine.result import Result, answer

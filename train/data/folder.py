@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from calibrant.errors import DataError, did_you_mean
-from calibrant.images.preprocessing import IMAGE_SUFFIXES
+from calibrant.images.decode import IMAGE_SUFFIXES
 from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.data.split import divide
 

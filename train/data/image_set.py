@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import DataError
-from calibrant.images.preprocessing import open_image
+from calibrant.images.decode import open_image
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -68,9 +68,10 @@ class ImageSet:
         if isinstance(file, Path):
             return open_image(file)
         try:
-            return open_image(file.read())
+            content = file.read()
         except DataError as error:
             raise DataError(error.what, where=self.ids[i]) from None
+        return open_image(content, name=self.ids[i])
 
     def rows(self, index: NDArray[np.intp]) -> ImageSet:
         return ImageSet(

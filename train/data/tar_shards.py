@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from calibrant.errors import DataError
-from calibrant.images.preprocessing import IMAGE_SUFFIXES
+from calibrant.images.decode import IMAGE_SUFFIXES
 from calibrant.train.data.image_set import ImageSet, Slice, Splits
 from calibrant.train.data.labels import class_order
 from calibrant.train.data.split import splits_of

@@ -30,30 +30,33 @@ def bomb() -> bytes:
 
 
 def test_a_picture_comes_as_rgb() -> None:
-    image = pictures.decode(io.BytesIO(png(4, 3)), name="a.png")
+    image = pictures.decode(png(4, 3), name="a.png")
     assert (image.size, image.mode, image.getpixel((0, 0))) == ((4, 3), "RGB", (255, 0, 0))
 
 
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (bomb(), "too many pixels|too large"),
-        (b"<svg onload=alert(1)>", "is not a PNG"),
-        (png(50, 50)[:-30], "is damaged"),
-        (b"", "is not a PNG"),
+        (bomb(), "pixels"),
+        (b"<svg onload=alert(1)>", "not a JPEG, PNG"),
+        (png(50, 50)[:-30], "cannot be decoded"),
+        (b"", "not a JPEG, PNG"),
     ],
 )
 def test_a_hostile_or_broken_file_is_refused_in_our_words(data: bytes, words: str) -> None:
     with pytest.raises(DataError, match=words) as caught:
-        pictures.decode(io.BytesIO(data), name="x.png")
+        pictures.decode(data, name="x.png")
     assert "BytesIO" not in str(caught.value)
 
 
-def test_a_format_that_is_not_listed_is_refused() -> None:
+def test_what_can_be_trained_on_can_be_shown_and_nothing_else() -> None:
     stream = io.BytesIO()
-    Image.new("RGB", (3, 3)).save(stream, "TIFF")
-    with pytest.raises(DataError, match="is not a PNG"):
-        pictures.decode(io.BytesIO(stream.getvalue()), name="x.tiff")
+    Image.new("RGB", (3, 3), "red").save(stream, "TIFF")
+    assert pictures.decode(stream.getvalue(), name="x.tiff").getpixel((0, 0)) == (255, 0, 0)
+    stream = io.BytesIO()
+    Image.new("RGB", (3, 3)).save(stream, "GIF")
+    with pytest.raises(DataError, match="x.gif: not a JPEG, PNG"):
+        pictures.decode(stream.getvalue(), name="x.gif")
 
 
 @pytest.mark.parametrize(

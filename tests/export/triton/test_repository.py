@@ -104,6 +104,9 @@ def test_ensemble_decodes_what_was_evaluated(deployed: Path, tmp_path: Path, mon
     expected = Preprocessing((16, 16), 16).pixels(picture)
     np.testing.assert_array_equal(answers[0].tensors[0].values, np.stack([expected] * 2))
     assert "cannot be decoded" in answers[1].error
+    grey, data = Image.fromarray(np.full((20, 20), 0x80FF, np.uint16)), io.BytesIO()
+    grey.save(data, "PNG")
+    assert (module.pixels(data.getvalue()) == 0x80).all()
 
 
 def test_class_names_stay_on_one_line_and_strings_are_escaped(deployed: Path, tmp_path: Path) -> None:

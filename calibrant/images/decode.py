@@ -1,0 +1,70 @@
+"""From an image file to an upright RGB picture: the one decoder of training, prediction, serving and the dashboard."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calibrant.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+# Pictures that people have and that are not read: beside others they are counted and named, never passed over.
+UNREAD_SUFFIXES = (
+    ".heic", ".heif", ".avif", ".gif", ".jxl", ".jp2", ".cr2", ".cr3", ".nef", ".arw", ".dng", ".orf", ".raf", ".rw2",
+)  # fmt: skip
+MAX_PIXELS = 100_000_000
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")  # a camera's MPO opens as JPEG; naming it is a KeyError
+_PHOTOMETRIC, _WHITE_IS_ZERO = 262, 0  # a tag of TIFF, which Pillow obeys for 8 bits alone
+
+
+def open_image(
+    source: str | Path | bytes, *, max_pixels: int = MAX_PIXELS, name: str | Path | None = None
+) -> Image.Image:
+    """An RGB image, upright (EXIF rotation applied), or a DataError that names the file.
+
+    The size is checked from the header before any pixel is decoded, so that a small file that unpacks to gigabytes is
+    refused at no cost. Of samples of 16 bits the upper eight count, in grey as in colour. `name`: what errors call it.
+    """
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    name = name or ("image" if isinstance(source, bytes) else source)
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=_FORMATS) as image:
+            width, height = image.size
+            if width * height > max_pixels:
+                raise DataError(f"{width} x {height} pixels are more than {max_pixels:,}", where=name)
+            image.load()  # what cannot be decoded fails here
+            try:
+                upright = ImageOps.exif_transpose(image)
+            except Exception:  # damaged EXIF says nothing about which side is up
+                upright = image
+            if upright.mode != "F" and not upright.mode.startswith("I"):
+                return upright.convert("RGB")
+            if upright.mode == "F" or (upright.mode == "I" and image.format != "PNG"):
+                raise DataError("has samples of neither 8 nor 16 bits", where=name, fix="save it with one of them")
+            tags = getattr(image, "tag_v2", None) or {}
+            return _upper_bytes(upright, inverted=tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO)
+    except (DataError, KeyboardInterrupt):
+        raise
+    except FileNotFoundError:
+        raise DataError("no such file", where=name) from None
+    except Image.DecompressionBombError:
+        raise DataError(f"has more pixels than {max_pixels:,}", where=name) from None
+    except UnidentifiedImageError:
+        raise DataError("not a JPEG, PNG, WebP, BMP or TIFF image", where=name) from None
+    except Exception as error:  # Pillow's decoders raise anything from OSError to struct.error on damaged bytes
+        raise DataError(f"image cannot be decoded ({type(error).__name__}: {error})", where=name) from None
+
+
+def _upper_bytes(image: Image.Image, *, inverted: bool) -> Image.Image:
+    """RGB of grey with 16 bits. Pillow takes the upper byte in colour; of grey it cuts off at 255, so all is white."""
+    from PIL import Image
+
+    upper = (np.asarray(image) >> 8).astype(np.uint8)
+    return Image.fromarray(255 - upper if inverted else upper).convert("RGB")
