@@ -27,7 +27,7 @@ from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 
 from calibrant.progress import table
 from calibrant.train.heads.config import head_config
-from calibrant.train.heads.trainer import train_head
+from calibrant.train.heads.training.trainer import train_head
 from calibrant.train.losses import create_loss
 from calibrant.train.seeds import derive
 
@@ -100,8 +100,8 @@ def bench_train(repeats: int) -> list[dict[str, Any]]:
 
 def bench_extract(images: Path, weights: Path | None, model: str, repeats: int, count: int) -> list[dict[str, Any]]:
     """Decoding, transform and forward against the forward alone, on the same images and thread."""
-    from calibrant.train.heads.backbone import evaluation_transform, load_backbone
-    from calibrant.train.heads.features import forward_views, read_splits
+    from calibrant.train.heads.features.backbone import evaluation_transform, load_backbone
+    from calibrant.train.heads.features.extract import forward_views, read_splits
 
     backbone = load_backbone(model, weights=weights, pretrained=False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     preprocessing = evaluation_transform(backbone)
@@ -131,8 +131,9 @@ def bench_extract(images: Path, weights: Path | None, model: str, repeats: int, 
 
 def bench_sweep() -> list[dict[str, Any]]:
     """20 variants with one process and with two."""
-    from calibrant.train.heads.cache import FeatureCache, Manifest, write_manifest, write_shard
-    from calibrant.train.heads.sweep import read_sweep, run_sweep
+    from calibrant.train.heads.features.cache import FeatureCache, Manifest, write_manifest, write_shard
+    from calibrant.train.heads.sweep.plan import read_sweep
+    from calibrant.train.heads.sweep.run import run_sweep
 
     x, y = toy(3000)
     with tempfile.TemporaryDirectory() as folder:
@@ -162,7 +163,7 @@ def bench_fused(images: Path, weights: Path | None, model: str, repeats: int) ->
     import onnxruntime as ort
 
     from calibrant.export import export_onnx
-    from calibrant.train.heads.backbone import evaluation_transform, load_backbone
+    from calibrant.train.heads.features.backbone import evaluation_transform, load_backbone
     from calibrant.train.heads.fused import fuse
     from calibrant.train.model.feature_model import build_model
 

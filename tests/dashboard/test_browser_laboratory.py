@@ -27,7 +27,7 @@ TEXTS = {"head.hidden": "64, 32", "loss.options": "gamma=2", "auxiliary.options"
 
 def extracted_features(root: Path) -> None:
     """Of a small network on a few coloured pictures, with the network beside them: a kept run holds both."""
-    from calibrant.train.heads.features import FeatureConfig, extract
+    from calibrant.train.heads.features.extract import FeatureConfig, extract
 
     rng = np.random.default_rng(0)
     for split, count in (("train", 12), ("test", 10)):

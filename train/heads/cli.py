@@ -48,7 +48,7 @@ def features(
     Example: calibrant features --model vit_base_patch16_dinov3.lvd1689m --data birds --out feats
     """
     from calibrant.config import with_overrides
-    from calibrant.train.heads.features import FeatureConfig, extract
+    from calibrant.train.heads.features.extract import FeatureConfig, extract
 
     done = extract(
         FeatureConfig(
@@ -94,10 +94,10 @@ def head(
 
     from calibrant.config import read_toml
     from calibrant.progress import bar
-    from calibrant.train.heads.cache import FeatureCache
     from calibrant.train.heads.config import head_config
     from calibrant.train.heads.device import chosen_device
     from calibrant.train.heads.experiment import Matrices, run_experiment
+    from calibrant.train.heads.features.cache import FeatureCache
     from calibrant.train.heads.run import summary, write_run
 
     extra = [
@@ -157,7 +157,8 @@ def sweep(
     \b
     Example: calibrant sweep longtail.toml --features feats --out sweeps/longtail
     """
-    from calibrant.train.heads.sweep import read_sweep, run_sweep
+    from calibrant.train.heads.sweep.plan import read_sweep
+    from calibrant.train.heads.sweep.run import run_sweep
 
     plan = read_sweep(config, features=features, out=out)
     done = run_sweep(plan, workers=workers, shard=shard, say=lambda line: click.echo(line, err=True))

@@ -17,9 +17,9 @@ from calibrant.errors import ConfigError
 
 Kind = Literal["linear", "logistic", "mlp", "cosine", "arcface", "ncm", "lda", "map", "prototype"]
 Activation = Literal["relu", "gelu", "gelu_ln"]
-Transform = Literal["none", "center", "standardise", "l2"]
-Weights = Literal["none", "inverse", "sqrt", "effective"]
-Auxiliary = Literal["none", "supcon", "balanced-contrastive", "weighted-supcon", "center", "prototype"]
+TransformName = Literal["none", "center", "standardise", "l2"]
+WeightsName = Literal["none", "inverse", "sqrt", "effective"]
+AuxiliaryName = Literal["none", "supcon", "balanced-contrastive", "weighted-supcon", "center", "prototype"]
 
 TRAINED: tuple[Kind, ...] = ("linear", "mlp", "cosine", "arcface", "map", "prototype")  # by gradient steps
 _READ_BY: dict[str, tuple[Kind, ...]] = {
@@ -50,7 +50,7 @@ class HeadKind:
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class HeadDataConfig:
     """[data] Which rows of the cache train, which validate, and through which views."""
 
     val_per_class: int | None = None  # hold out so many training rows of every class; None: the cache's val split
@@ -67,12 +67,12 @@ class DataConfig:
 class InputConfig:
     """[input] What is done to the features first; statistics come from the training rows."""
 
-    transform: Transform = "none"
+    transform: TransformName = "none"
     power: float = 1.0  # sign(f) |f|^power before anything else; 1 leaves the features alone
 
 
 @dataclass(frozen=True)
-class OptimizerConfig:
+class HeadOptimizerConfig:
     """[optimizer]"""
 
     name: Literal["adamw", "sgd"] = "adamw"
@@ -85,13 +85,13 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True)
-class LossConfig:
+class HeadLossConfig:
     """[loss] Any loss of the toolkit; every other key of the table goes to the loss."""
 
     name: str = "ce"
     options: dict[str, Any] = field(default_factory=dict)
     label_smoothing: float = 0.0  # share of the target that is spread over all classes
-    class_weights: Weights = "none"
+    class_weights: WeightsName = "none"
     weights_beta: float = 0.9999  # effective number
     weights_from: float = 0.0  # share of the epochs before the weights set in (deferred re-weighting)
     hard_share: float = 1.0  # keep the share of rows of a batch with the largest loss
@@ -99,7 +99,7 @@ class LossConfig:
 
 
 @dataclass(frozen=True)
-class AugmentConfig:
+class HeadAugmentConfig:
     """[augment] Changes to training features, drawn anew for each batch."""
 
     noise: float = 0.0  # standard deviation, as a share of each feature's own
@@ -118,7 +118,7 @@ class AugmentConfig:
 class AuxiliaryConfig:
     """[auxiliary] A second loss on the hidden features of an mlp or map head."""
 
-    name: Auxiliary = "none"
+    name: AuxiliaryName = "none"
     weight: float = 0.5
     projection: int = 128  # width of the projection head; 0: none (center and prototype never use one)
     options: dict[str, Any] = field(default_factory=dict)
@@ -169,11 +169,11 @@ class PostHocConfig:
 class HeadConfig:
     seed: int = 0
     head: HeadKind = field(default_factory=HeadKind)
-    data: DataConfig = field(default_factory=DataConfig)
+    data: HeadDataConfig = field(default_factory=HeadDataConfig)
     input: InputConfig = field(default_factory=InputConfig)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    loss: LossConfig = field(default_factory=LossConfig)
-    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    optimizer: HeadOptimizerConfig = field(default_factory=HeadOptimizerConfig)
+    loss: HeadLossConfig = field(default_factory=HeadLossConfig)
+    augment: HeadAugmentConfig = field(default_factory=HeadAugmentConfig)
     auxiliary: AuxiliaryConfig = field(default_factory=AuxiliaryConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     crt: SecondPhaseConfig = field(default_factory=SecondPhaseConfig)
@@ -187,7 +187,7 @@ def head_config(
 ) -> HeadConfig:
     """The configuration of a TOML table with `a.b=value` settings laid over it, every value checked."""
     merged = with_overrides(table, overrides)
-    for section, known in (("loss", LossConfig), ("auxiliary", AuxiliaryConfig)):
+    for section, known in (("loss", HeadLossConfig), ("auxiliary", AuxiliaryConfig)):
         merged[section] = _options_inside(merged.get(section, {}), set(known.__dataclass_fields__))
     config = build(HeadConfig, merged, where=where)
     check(config, where)
@@ -242,7 +242,7 @@ def check(config: HeadConfig, where: str | Path) -> None:
     _refuse_idle_switches(config, where)
 
 
-def _check_loss(loss: LossConfig) -> None:
+def _check_loss(loss: HeadLossConfig) -> None:
     """Name and options, before anything is trained: a sweep finds out about a typing error at its start."""
     import torch
 
@@ -289,14 +289,14 @@ def _refuse_idle_switches(config: HeadConfig, where: str | Path) -> None:
         )  # fmt: skip
 
 
-def _only_weights(loss: LossConfig) -> bool:
+def _only_weights(loss: HeadLossConfig) -> bool:
     """L-BFGS obeys class weights, label smoothing and balanced softmax."""
-    plain = LossConfig(loss.name, loss.options, loss.label_smoothing, loss.class_weights, loss.weights_beta)
+    plain = HeadLossConfig(loss.name, loss.options, loss.label_smoothing, loss.class_weights, loss.weights_beta)
     return loss == plain and loss.name in ("ce", "balanced-softmax") and set(loss.options) <= {"tau"}
 
 
-def _only_smote(augment: AugmentConfig) -> bool:
-    return augment == AugmentConfig(smote=augment.smote, smote_neighbours=augment.smote_neighbours)
+def _only_smote(augment: HeadAugmentConfig) -> bool:
+    return augment == HeadAugmentConfig(smote=augment.smote, smote_neighbours=augment.smote_neighbours)
 
 
 KINDS: tuple[str, ...] = get_args(Kind)

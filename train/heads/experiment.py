@@ -12,26 +12,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.errors import ConfigError, DataError, did_you_mean
-from calibrant.train.heads.cache import FeatureCache
 from calibrant.train.heads.config import HeadConfig
-from calibrant.train.heads.ensemble import train_heads
+from calibrant.train.heads.features.cache import FeatureCache, FeatureRows
 from calibrant.train.heads.posthoc import PostHoc, fit_posthoc
 from calibrant.train.heads.scores import measure
 from calibrant.train.heads.split import Fold, hold_out, redraw
-from calibrant.train.heads.trainer import TrainedHead
+from calibrant.train.heads.training.ensemble import train_heads
+from calibrant.train.heads.training.trainer import TrainedHead
 from calibrant.train.seeds import derive
 
 Logits = NDArray[np.float32]
 _NEAR_BAYES = 0.25  # a fitted remainder that brings the total to about 1 corrects nothing twice
-
-
-@dataclass(frozen=True)
-class Part:
-    """Rows of one split: through each view for training, averaged over the test views otherwise."""
-
-    ids: tuple[str, ...]
-    labels: NDArray[np.int64]
-    features: NDArray[np.float32]
 
 
 class Matrices:
@@ -39,16 +30,15 @@ class Matrices:
 
     def __init__(self, cache: FeatureCache) -> None:
         self.cache = cache
-        self._read: dict[tuple[str, str], Part] = {}
+        self._read: dict[tuple[str, str], FeatureRows] = {}
 
-    def part(self, split: str, view: str) -> Part:
+    def part(self, split: str, view: str) -> FeatureRows:
         key = (split, view)
         if key not in self._read:
-            rows = self.cache.read(split, view)
-            self._read[key] = Part(rows.ids, rows.labels, rows.features)
+            self._read[key] = self.cache.read(split, view)
         return self._read[key]
 
-    def averaged(self, split: str, views: Sequence[str], rows: NDArray[np.intp] | None = None) -> Part:
+    def averaged(self, split: str, views: Sequence[str], rows: NDArray[np.intp] | None = None) -> FeatureRows:
         """Features averaged over views: of a linear head the same as averaging logits."""
         parts = [self.part(split, view) for view in views]
         first = parts[0]
@@ -58,7 +48,7 @@ class Matrices:
             total += p.features[index]
         if len(parts) > 1:
             total /= len(parts)
-        return Part(tuple(first.ids[i] for i in index), first.labels[index], total)
+        return FeatureRows(tuple(first.ids[i] for i in index), first.labels[index], total)
 
     def stacked(self, split: str, views: Sequence[str], rows: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
         """Every view of every row, one view after the other."""
@@ -69,14 +59,14 @@ class Matrices:
 
 
 @dataclass(frozen=True)
-class Result:
+class HeadResult:
     config: HeadConfig
     trained: TrainedHead
     posthoc: PostHoc
     fold: Fold
     counts: NDArray[np.int64]  # (C,) training images
-    val: Part
-    test: Part | None
+    val: FeatureRows
+    test: FeatureRows | None
     val_logits: NDArray[np.float32]  # what the head claims
     test_logits: NDArray[np.float32] | None
     val_metrics: dict[str, float]  # with redraws the mean over all divisions
@@ -108,7 +98,7 @@ def run_experiment(
     *,
     device: str | torch.device = "cpu",
     on_epoch: Callable[[int, float], None] = lambda epoch, loss: None,
-) -> Result:
+) -> HeadResult:
     """Train and measure one head. Temperature, strength and shifts see validation rows only."""
     cache, data = matrices.cache, config.data
     names = cache.class_names
@@ -134,7 +124,9 @@ def run_experiment(
         raise DataError("there are no validation rows", fix="set data.val_per_class")
     test = matrices.averaged("test", data.test_views) if "test" in cache.manifest.splits else None
 
-    def train(chosen: Fold, validation: Part, report: Callable[[int, float], None]) -> tuple[TrainedHead, Logits]:
+    def train(
+        chosen: Fold, validation: FeatureRows, report: Callable[[int, float], None]
+    ) -> tuple[TrainedHead, Logits]:
         x, y = matrices.stacked("train", data.train_views, chosen.train)
         val_x = torch.from_numpy(validation.features).to(device)
         trained = train_heads(
@@ -159,7 +151,7 @@ def run_experiment(
         return measure(posthoc.probabilities(z), y, counts, background=background)
 
     scores = [metrics(z, y) for z, y in divisions]
-    return Result(
+    return HeadResult(
         config, trained, posthoc, fold, counts, val, test, val_logits, test_logits,
         {name: float(np.mean([s[name] for s in scores])) for name in scores[0]},
         None if test is None or test_logits is None else metrics(test_logits, test.labels),

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from calibrant.config import build
 from calibrant.errors import ConfigError
 from calibrant.images.preprocessing import Preprocessing
-from calibrant.train.heads.backbone import Backbone, load_backbone
 from calibrant.train.heads.config import HeadKind
-from calibrant.train.heads.modules import Folded, Head, Transform, folded, last_linear, make_body
-from calibrant.train.heads.trainer import TrainedHead
-from calibrant.train.heads.views import IN_GRAPH
+from calibrant.train.heads.features.backbone import Backbone, load_backbone
+from calibrant.train.heads.features.views import IN_GRAPH
+from calibrant.train.heads.training.modules import Folded, Head, Transform, folded, last_linear, make_body
+from calibrant.train.heads.training.trainer import TrainedHead
 from calibrant.train.model.feature_model import FeatureModel
 
 
-class _Parts(nn.Module):
+class _FusedTensors(nn.Module):
     """The tensors of a fused network under stable names."""
 
     def __init__(self, backbone: nn.Module, head: Head) -> None:
@@ -43,7 +43,7 @@ class FusedModel(FeatureModel):
                 fix=f"use {' and '.join(IN_GRAPH)}",
             )  # fmt: skip
         self.backbone_model, self.views = backbone, tuple(views)
-        self.network = _Parts(backbone.model.network, head)
+        self.network = _FusedTensors(backbone.model.network, head)
         self.input_size = backbone.model.input_size
         self.recipe = "head on frozen features"
         self.feature_dim, self.num_classes = head.hidden, last_linear(head.classifier).out_features

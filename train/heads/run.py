@@ -18,11 +18,11 @@ from calibrant._version import __version__
 from calibrant.artifacts.predictions import Predictions, Source
 from calibrant.atomic import write_json, write_text
 from calibrant.config import to_table
-from calibrant.train.heads.backbone import cached_backbone
-from calibrant.train.heads.cache import FeatureCache
-from calibrant.train.heads.experiment import Part, Result
+from calibrant.train.heads.experiment import HeadResult
+from calibrant.train.heads.features.backbone import cached_backbone
+from calibrant.train.heads.features.cache import FeatureCache, FeatureRows
+from calibrant.train.heads.features.views import IN_GRAPH
 from calibrant.train.heads.fused import fuse
-from calibrant.train.heads.views import IN_GRAPH
 from calibrant.train.run.folder import CONFIG_FILE, FORMAT_VERSION, MODEL_FILE, save_model, sha256_of
 
 HEAD_FILE, CALIBRATOR_FILE = "head.json", "calibrator.json"
@@ -34,7 +34,7 @@ class HeadRun:
     export_command: str | None  # None: the test views cannot be made in one graph
 
 
-def write_run(path: Path, cache: FeatureCache, result: Result, *, data: Path | None = None) -> HeadRun:
+def write_run(path: Path, cache: FeatureCache, result: HeadResult, *, data: Path | None = None) -> HeadRun:
     """Everything about one trained head."""
     config, trained, posthoc = result.config, result.trained, result.posthoc
     m = cache.manifest
@@ -87,7 +87,7 @@ def write_run(path: Path, cache: FeatureCache, result: Result, *, data: Path | N
     return HeadRun(path, command)
 
 
-def export_command(path: Path, result: Result, calibrated: bool) -> str:
+def export_command(path: Path, result: HeadResult, calibrated: bool) -> str:
     """`--adjust` is the total strength in the formula, p = softmax(z / T - a r): absorbed + tau / T."""
     # A bare name could be one of export's own commands, as "run" is.
     words = ["calibrant", "export", str(path) if len(path.parts) > 1 else f"./{path}"]
@@ -98,7 +98,7 @@ def export_command(path: Path, result: Result, calibrated: bool) -> str:
     return shlex.join([*words, "--out", "model.onnx"])
 
 
-def summary(result: Result, cache: FeatureCache, command: str | None) -> dict[str, Any]:
+def summary(result: HeadResult, cache: FeatureCache, command: str | None) -> dict[str, Any]:
     p = result.posthoc
     return {
         "kind": "head", "format_version": 1, "features": cache.path.name, "model": dict(cache.manifest.model),
@@ -116,7 +116,7 @@ def summary(result: Result, cache: FeatureCache, command: str | None) -> dict[st
     }  # fmt: skip
 
 
-def _write_predictions(file: Path, part: Part, logits: Any, source: Source, split: str) -> None:
+def _write_predictions(file: Path, part: FeatureRows, logits: Any, source: Source, split: str) -> None:
     Predictions(part.ids, part.labels, np.asarray(logits, np.float32), source, split=(split,) * len(part.labels)).write(
         file
     )

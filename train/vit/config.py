@@ -9,7 +9,7 @@ from calibrant.errors import ConfigError, did_you_mean
 
 METHODS = ("none", "topk", "evit", "dynamicvit", "ats", "tome", "patchmerger", "sit", "dpcknn")
 HEADS = ("none", "cla", "ifa")
-Head = Literal["none", "cla", "ifa"]
+HeadName = Literal["none", "cla", "ifa"]
 
 
 @dataclass(frozen=True)

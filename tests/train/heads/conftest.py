@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from calibrant.train.heads.cache import FeatureCache, Manifest, write_manifest, write_shard
+from calibrant.train.heads.features.cache import FeatureCache, Manifest, write_manifest, write_shard
 
 CLASSES, WIDTH = 6, 12
 COUNTS = (40, 24, 14, 8, 5, 3)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant.train.heads.scores import METRICS, measure
-from calibrant.train.heads.table import compare, holm, make_table
+from calibrant.train.heads.sweep.table import compare, holm, make_table
 
 
 def test_every_metric_agrees_with_scikit_learn() -> None:

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.errors import ConfigError
-from calibrant.train.heads.auxiliary import AuxiliaryTerm
 from calibrant.train.heads.config import TRAINED, HeadConfig
-from calibrant.train.heads.mixing import add_noise, head_to_tail, mix, mixup_share, scale_channels, smote
-from calibrant.train.heads.modules import Cosine, Folded, Head, Transform, make_body, make_classifier
-from calibrant.train.heads.solve import discriminant, logistic, nearest_mean
 from calibrant.train.heads.split import thirds
+from calibrant.train.heads.training.auxiliary import AuxiliaryTerm
+from calibrant.train.heads.training.mixing import add_noise, head_to_tail, mix, mixup_share, scale_channels, smote
+from calibrant.train.heads.training.modules import Cosine, Folded, Head, Transform, make_body, make_classifier
+from calibrant.train.heads.training.solve import discriminant, logistic, nearest_mean
 from calibrant.train.losses import LOSSES, Loss, create_loss, effective_number_weights, log_prior
 from calibrant.train.losses.prior import weight_strength
 from calibrant.train.seeds import derive

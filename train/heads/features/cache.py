@@ -119,7 +119,7 @@ class FeatureCache:
     def missing(self, split: str, view: str) -> list[int]:
         return [i for i in range(self.shards(split)) if not self.shard(split, view, i).is_file()]
 
-    def read(self, split: str, view: str = "eval") -> Rows:
+    def read(self, split: str, view: str = "eval") -> FeatureRows:
         """All rows of a split through one view."""
         if split not in self.manifest.splits:
             raise DataError(f'has no split "{split}"', where=self.path, fix=did_you_mean(split, self.manifest.splits))
@@ -135,7 +135,7 @@ class FeatureCache:
                 where=self.path, fix=f"calibrant features ... --split {split} --view {view} goes on where it stopped",
             )  # fmt: skip
         parts = [self._read_shard(self.shard(split, view, i)) for i in range(self.shards(split))]
-        rows = Rows(
+        rows = FeatureRows(
             tuple(i for p in parts for i in p.ids),
             np.concatenate([p.labels for p in parts]),
             np.concatenate([p.features for p in parts]),
@@ -147,7 +147,7 @@ class FeatureCache:
             )  # fmt: skip
         return rows
 
-    def _read_shard(self, file: Path) -> Rows:
+    def _read_shard(self, file: Path) -> FeatureRows:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -180,11 +180,11 @@ class FeatureCache:
             bad = int(labels.max()) if labels.max() >= len(m.class_names) else int(labels.min())
             what = "a row has no label" if bad == -1 else f"label {bad}, but there are {len(m.class_names)} classes"
             raise DataError(what, where=file, fix="was it written for other data?")
-        return Rows(tuple(table.column("id").to_pylist()), labels, features)
+        return FeatureRows(tuple(table.column("id").to_pylist()), labels, features)
 
 
 @dataclass(frozen=True)
-class Rows:
+class FeatureRows:
     """Features of a split: (N, D), or (N, T, D) patch tokens."""
 
     ids: tuple[str, ...]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.train.heads.mixing import add_noise, head_to_tail, mix, mixup_share, scale_channels, smote
+from calibrant.train.heads.training.mixing import add_noise, head_to_tail, mix, mixup_share, scale_channels, smote
 
 
 def rng(seed: int = 0) -> torch.Generator:

@@ -6,7 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant.train.heads.solve import class_means, discriminant, ledoit_wolf, logistic, nearest_mean, posterior_means
+from calibrant.train.heads.training.solve import (
+    class_means,
+    discriminant,
+    ledoit_wolf,
+    logistic,
+    nearest_mean,
+    posterior_means,
+)
 
 
 def test_logistic_regression_agrees_with_scikit_learn(toy: tuple[Tensor, Tensor]) -> None:

@@ -22,14 +22,15 @@ from calibrant.images.preprocessing import Preprocessing
 from calibrant.progress import bar
 from calibrant.train.data.folder import class_folders, read_classes, read_known_classes, require_folder, split_folder
 from calibrant.train.data.image_set import ImageSet
-from calibrant.train.heads.backbone import (
+from calibrant.train.heads.device import chosen_device
+from calibrant.train.heads.features.backbone import (
     BACKBONE_FILE,
     Backbone,
     evaluation_transform,
     load_backbone,
     save_backbone,
 )
-from calibrant.train.heads.cache import (
+from calibrant.train.heads.features.cache import (
     MANIFEST,
     FeatureCache,
     Manifest,
@@ -38,8 +39,7 @@ from calibrant.train.heads.cache import (
     write_manifest,
     write_shard,
 )
-from calibrant.train.heads.device import chosen_device
-from calibrant.train.heads.views import Pixels, check_view, make_view
+from calibrant.train.heads.features.views import Pixels, check_view, make_view
 
 logger = logging.getLogger(__name__)
 

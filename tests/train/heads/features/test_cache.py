@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant.errors import CalibrantError, DataError, FormatError
-from calibrant.train.heads.cache import FeatureCache, write_manifest, write_shard
+from calibrant.train.heads.features.cache import FeatureCache, write_manifest, write_shard
 
 
 def test_what_was_written_is_read_in_order(cache: FeatureCache) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from calibrant.atomic import replacing
 from calibrant.errors import ConfigError, FormatError, ModelError
 from calibrant.images.preprocessing import Preprocessing
-from calibrant.train.heads.cache import FeatureCache, Pooling
+from calibrant.train.heads.features.cache import FeatureCache, Pooling
 from calibrant.train.model.feature_model import FeatureModel, build_model
 
 BACKBONE_FILE = "backbone.safetensors"  # in the cache: a head needs neither hub nor file

@@ -7,9 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant.errors import ConfigError
-from calibrant.train.heads.cache import FeatureCache
 from calibrant.train.heads.experiment import Matrices, run_experiment
-from calibrant.train.heads.sweep import job_key, make_job, read_sweep, run_sweep
+from calibrant.train.heads.features.cache import FeatureCache
+from calibrant.train.heads.sweep.jobs import job_key, make_job
+from calibrant.train.heads.sweep.plan import read_sweep
+from calibrant.train.heads.sweep.run import run_sweep
 
 FILE = """
 seeds = [0, 1]

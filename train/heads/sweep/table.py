@@ -22,7 +22,7 @@ SHOWN = ("macro_f1", "balanced_accuracy", "head_accuracy", "medium_accuracy", "t
 
 
 @dataclass(frozen=True)
-class Delta:
+class Difference:
     """Mean over seeds of a metric, and of its difference to the baseline with the same seed."""
 
     value: float
@@ -34,14 +34,14 @@ class Delta:
 
 
 @dataclass(frozen=True)
-class Line:
+class SweepLine:
     variant: str
     seeds: int
     validation: float  # of the sorting metric
     strength: float  # total correction of the prior, mean over seeds
     seconds: float
     p_holm: float  # of the sorting metric, for all variants of the table together
-    metrics: dict[str, Delta]
+    metrics: dict[str, Difference]
     changes: dict[str, Any]
 
 
@@ -49,7 +49,7 @@ class Line:
 class SweepTable:
     metric: str
     on: str  # test, or val where the cache has no test split
-    lines: tuple[Line, ...]  # the baseline first, the others by the metric
+    lines: tuple[SweepLine, ...]  # the baseline first, the others by the metric
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -122,7 +122,7 @@ def make_table(
     others = [name for name in variants if name != baseline]
     adjusted = dict(zip(others, holm([deltas[name][metric].p for name in others]), strict=True)) | {baseline: 1.0}
     lines = [
-        Line(
+        SweepLine(
             name, len(by[name]), float(np.mean([r["val"][metric] for r in by[name]])),
             float(np.mean([r["total_strength"] for r in by[name]])), float(np.mean([r["seconds"] for r in by[name]])),
             adjusted[name], deltas[name], dict(overrides.get(name, {})),
@@ -134,7 +134,7 @@ def make_table(
     return SweepTable(metric, on, (next(li for li in lines if li.variant == baseline), *rest))
 
 
-def compare(values: NDArray[np.float64], base: NDArray[np.float64]) -> Delta:
+def compare(values: NDArray[np.float64], base: NDArray[np.float64]) -> Difference:
     """Paired by position. With one seed there is no interval: it is unbounded and p is 1."""
     from scipy.stats import t
 
@@ -142,13 +142,13 @@ def compare(values: NDArray[np.float64], base: NDArray[np.float64]) -> Delta:
     n, mean = len(d), float(d.mean())
     deviation = float(values.std(ddof=1)) if n > 1 else 0.0
     if n < 2:
-        return Delta(float(values.mean()), deviation, mean, -math.inf, math.inf, 1.0)
+        return Difference(float(values.mean()), deviation, mean, -math.inf, math.inf, 1.0)
     error = float(d.std(ddof=1)) / math.sqrt(n)
     if error < 1e-12 * max(1.0, abs(mean)):  # the same difference for every seed
-        return Delta(float(values.mean()), deviation, mean, mean, mean, 1.0 if abs(mean) < 1e-12 else 0.0)
+        return Difference(float(values.mean()), deviation, mean, mean, mean, 1.0 if abs(mean) < 1e-12 else 0.0)
     half = float(t.ppf(0.975, n - 1)) * error
     p = float(2 * t.sf(abs(mean) / error, n - 1))
-    return Delta(float(values.mean()), deviation, mean, mean - half, mean + half, p)
+    return Difference(float(values.mean()), deviation, mean, mean - half, mean + half, p)
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -11,10 +11,10 @@ from PIL import Image
 
 from calibrant.errors import ConfigError, DataError, FormatError, ModelError
 from calibrant.images.preprocessing import Preprocessing
-from calibrant.train.heads.backbone import cached_backbone, load_backbone
-from calibrant.train.heads.cache import FeatureCache
-from calibrant.train.heads.features import FeatureConfig, extract
-from calibrant.train.heads.views import check_view, make_view
+from calibrant.train.heads.features.backbone import cached_backbone, load_backbone
+from calibrant.train.heads.features.cache import FeatureCache
+from calibrant.train.heads.features.extract import FeatureConfig, extract
+from calibrant.train.heads.features.views import check_view, make_view
 
 SIZE = 32
 
