@@ -19,7 +19,7 @@ from calibrant.serve.http.limits import Limits, compress, decompress
 from calibrant.serve.models.batcher import Job
 from calibrant.serve.models.repository import Model, Repository
 from calibrant.serve.protocol.answer import encode
-from calibrant.serve.protocol.errors import Refusal, bad
+from calibrant.serve.protocol.errors import BadInput, Overloaded, QueueFull, Refusal, UnknownEncoding
 from calibrant.serve.protocol.message import Request, Response
 from calibrant.serve.protocol.request import InferRequest, parse
 
@@ -85,7 +85,9 @@ class Inference:
         if model.monitor is not None and not infer.id:
             infer.id = f"{self._prefix}-{next(self._serial)}"
         elif model.monitor is not None and infer.id is not None and len(infer.id) > LONGEST_ID:
-            raise bad(f"`id` has {len(infer.id)} characters; at most {LONGEST_ID} are kept with each row of a request")
+            raise BadInput(
+                f"`id` has {len(infer.id)} characters; at most {LONGEST_ID} are kept with each row of a request"
+            )
 
     def choose(self, name: str, version: str | None) -> Model:
         if version is None and (canary := self.repository.canaries.get(name)) is not None:
@@ -99,9 +101,7 @@ class Inference:
         wait = model.batcher.predicted_wait
         if wait > self.limits.max_wait:
             model.statistics.turned_away += 1
-            raise Refusal(
-                503, f"the queue is full: about {wait:.1f} s of work is ahead", retry_after=wait / 2, busy=True
-            )
+            raise QueueFull(f"the queue is full: about {wait:.1f} s of work is ahead", retry_after=wait / 2)
 
     def submit(
         self,
@@ -197,16 +197,16 @@ class Inference:
         model = self.choose(name, names.get("version"))
         self.admit(model)
         if request_id == "":
-            raise Refusal(400, "`id` is empty; leave it out or give one")
+            raise BadInput("`id` is empty; leave it out or give one")
         if b"content-encoding" in request.headers:
-            raise Refusal(415, "pictures are compressed already; send them without Content-Encoding")
+            raise UnknownEncoding("pictures are compressed already; send them without Content-Encoding")
         asked = picture_api.read(request.body, request.headers.get(b"content-type", b""), query, self.limits)
         request_id = asked.id or request_id
         if request_id is not None and len(request_id) > LONGEST_ID:
-            raise bad(f"`id` has {len(request_id)} characters; at most {LONGEST_ID} are kept")
+            raise BadInput(f"`id` has {len(request_id)} characters; at most {LONGEST_ID} are kept")
         card = model.session.require_card()
         if self._decoding >= 64 * self._threads:
-            raise Refusal(503, "too many pictures are waiting to be decoded", retry_after=1, busy=True)
+            raise Overloaded("too many pictures are waiting to be decoded", retry_after=1)
         if model.monitor is not None and request_id is None:
             request_id = f"{self._prefix}-{next(self._serial)}"
         self._decoding += 1
@@ -235,7 +235,7 @@ class Inference:
     def _only_model(self) -> str:
         models = sorted(self.repository.models)
         if len(models) != 1:
-            raise Refusal(400, f"there are {len(models)} models; choose one with ?model=NAME: {', '.join(models)}")
+            raise BadInput(f"there are {len(models)} models; choose one with ?model=NAME: {', '.join(models)}")
         return models[0]
 
     def fail(self, model: Model, request: Request, respond: Respond, error: Exception) -> None:
@@ -253,7 +253,7 @@ def _query(target: bytes) -> dict[str, str]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         again = next(name for name in names if names.count(name) > 1)
-        raise Refusal(400, f'the parameter "{again[:60]}" is there twice')
+        raise BadInput(f'the parameter "{again[:60]}" is there twice')
     return found
 
 
@@ -262,5 +262,5 @@ def _json_length(request: Request) -> int | None:
     if length is None:
         return None
     if not length.isdigit() or len(length) > 18:
-        raise Refusal(400, "Inference-Header-Content-Length must be the number of bytes of the JSON")
+        raise BadInput("Inference-Header-Content-Length must be the number of bytes of the JSON")
     return int(length)

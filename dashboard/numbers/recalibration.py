@@ -17,7 +17,7 @@ from calibrant.calibration.statistics.accumulate import statistics_of, statistic
 from calibrant.dashboard.folder.artifacts import Model
 from calibrant.dashboard.jobs import command_line, environment
 from calibrant.errors import CalibrantError, DataError, ModelError
-from calibrant.serve.engine.knobs import Redo
+from calibrant.serve.engine.deployed_formula import DeployedFormula
 
 FEWEST_LABELS = 50
 _SECONDS = 300
@@ -50,7 +50,7 @@ def try_out(model: Model, served: Served) -> Trial:
             f"{len(known)} labels are too few to recalibrate", where=served.model.name,
             fix=f"wait for {FEWEST_LABELS} of them",
         )  # fmt: skip
-    raw = Redo.of(model.card).raw(served.logits[known])
+    raw = DeployedFormula.of(model.card).raw(served.logits[known])
     if raw is None:
         method = (model.card.calibrator or {}).get("method")
         raise ModelError(

@@ -165,7 +165,7 @@ def predict(classifier: Classifier, found: list[Picture], knobs: Knobs) -> tuple
 def _has_ood(classifier: Classifier) -> bool:
     """The energy score needs logits that can be traced back; a file with a score of its own always has it."""
     own = "ood_score" in classifier.session.outputs
-    return own or classifier.redo.raw(np.zeros((1, len(classifier.class_names)), np.float32)) is not None
+    return own or classifier.formula.raw(np.zeros((1, len(classifier.class_names)), np.float32)) is not None
 
 
 def _summary(deployed: Result, changed: Result) -> None:

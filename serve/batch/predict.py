@@ -217,16 +217,16 @@ def source_of(classifier: Classifier) -> Source:
         "run": card.source.get("run", ""),
         "deployed": card.name,
     }
-    if classifier.redo.scale is None and card.calibrator is not None:
+    if classifier.formula.scale is None and card.calibrator is not None:
         model["applied"] = {"calibrator": dict(card.calibrator)}
     return Source(card.classes, card.prior.train, card.prior.absorbed, card.class_temperatures, model)
 
 
 def own_logits(classifier: Classifier, deployed: NDArray[np.float32]) -> NDArray[np.float32]:
     """The model's own logits, or the calibrated ones without the prior term where the calibrator cannot be undone."""
-    redo = classifier.redo
-    raw = redo.raw(deployed)
-    return (redo.calibrated(deployed) if raw is None else raw).astype(np.float32)
+    formula = classifier.formula
+    raw = formula.raw(deployed)
+    return (formula.calibrated(deployed) if raw is None else raw).astype(np.float32)
 
 
 class _Run:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.errors import FormatError
 from calibrant.serve.engine import pixels as images_
-from calibrant.serve.engine.knobs import Knobs, Redo
+from calibrant.serve.engine.deployed_formula import DeployedFormula
+from calibrant.serve.engine.knobs import Knobs
 from calibrant.serve.engine.result import Result, answer
 from calibrant.serve.engine.session import Arrays, Session
 
@@ -36,7 +37,7 @@ class Classifier:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._redo = None if session.card is None else Redo.of(session.card)
+        self._formula = None if session.card is None else DeployedFormula.of(session.card)
 
     @property
     def card(self) -> ModelCard:
@@ -47,11 +48,11 @@ class Classifier:
         return self.card.classes
 
     @property
-    def redo(self) -> Redo:
+    def formula(self) -> DeployedFormula:
         self.session.require_card()
-        if self._redo is None:
+        if self._formula is None:
             raise FormatError("has no calibrant block", where=self.session.path)
-        return self._redo
+        return self._formula
 
     def predict(
         self,
@@ -75,7 +76,7 @@ class Classifier:
             "temperature": temperature, "adjust_strength": adjust_strength, "target_prior": target_prior,
             "abstain_below": abstain_below, "coverage": coverage, "top_k": top_k, "ood": ood,
         })  # fmt: skip
-        return answer(card, self.redo, self.outputs(images_.pixels(card, images), batch_size=batch_size), knobs)
+        return answer(card, self.formula, self.outputs(images_.pixels(card, images), batch_size=batch_size), knobs)
 
     def outputs(self, pixels: images_.Pixels, *, batch_size: int | None = None) -> Arrays:
         """What the graph itself returns for uint8 [N, H, W, 3], run in batches."""
@@ -99,8 +100,8 @@ class Classifier:
     def feeds(self, images: NDArray[Any]) -> Arrays:
         """The images, and for a file that asks for its knobs as inputs (`--knobs required`) the values of its card."""
         feeds: Arrays = {self.card.input.name: images}
-        redo, rows = self.redo, len(images)
-        values = {"temperature": [redo.fitted], "adjust_strength": [1.0], "log_prior_ratio": redo.term}
+        formula, rows = self.formula, len(images)
+        values = {"temperature": [formula.fitted], "adjust_strength": [1.0], "log_prior_ratio": formula.term}
         for name in self.session.required:
             if name in values and name not in feeds:
                 feeds[name] = np.tile(np.asarray(values[name], np.float32), (rows, 1))

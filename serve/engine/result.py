@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import ModelCard
+from calibrant.calibration.softmax import softmax
 from calibrant.errors import ConfigError, DataError
-from calibrant.serve.engine.knobs import Knobs, Redo, softmax
+from calibrant.serve.engine.deployed_formula import DeployedFormula
+from calibrant.serve.engine.knobs import Knobs
 from calibrant.serve.engine.prediction_sets import prediction_sets
 
 
@@ -75,14 +77,19 @@ class Result:
 
 
 def answer(
-    card: ModelCard, redo: Redo, outputs: Mapping[str, NDArray[Any]], knobs: Knobs, *, default_top: int = 5
+    card: ModelCard,
+    formula: DeployedFormula,
+    outputs: Mapping[str, NDArray[Any]],
+    knobs: Knobs,
+    *,
+    default_top: int = 5,
 ) -> Result:
     """The result from what the graph returned (`probabilities`, `logits` and, where it has one, `ood_score`)."""
     logits = np.asarray(outputs["logits"], np.float32)
     given = outputs.get("probabilities")  # a file may be exported without them
     probabilities = np.asarray(softmax(logits) if given is None else given, np.float32)
     if knobs.changes_probabilities:
-        changed = redo.logits(logits, knobs)
+        changed = formula.logits(logits, knobs)
         logits, probabilities = changed.astype(np.float32), softmax(changed).astype(np.float32)
     if not np.isfinite(probabilities).all():
         row = int(np.isfinite(probabilities).all(axis=1).argmin())
@@ -96,9 +103,9 @@ def answer(
     abstained = np.zeros(len(labels), bool) if threshold is None else confidence < threshold
     sets = None
     if knobs.coverage is not None:
-        sets = prediction_sets(card, redo.conformal_probabilities(outputs), knobs.coverage)
+        sets = prediction_sets(card, formula.conformal_probabilities(outputs), knobs.coverage)
         sets[np.arange(len(labels)), labels] = True
-    score = ood_score(card, redo, outputs) if knobs.ood or "ood_score" in outputs else None
+    score = ood_score(card, formula, outputs) if knobs.ood or "ood_score" in outputs else None
     limit = (card.ood or {}).get("threshold")
     return Result(
         card.classes, probabilities, logits, labels.astype(np.int64), confidence, abstained,
@@ -113,26 +120,26 @@ def top_classes(probabilities: NDArray[np.float32], k: int) -> NDArray[np.int64]
     return np.argsort(-probabilities, axis=1, kind="stable")[:, :k].astype(np.int64)
 
 
-def require_energy(redo: Redo) -> None:
+def require_energy(formula: DeployedFormula) -> None:
     """Refuses a file whose network's logits cannot be had back."""
-    if redo.scale is None:
-        raise _hidden(redo)
+    if formula.scale is None:
+        raise _hidden(formula)
 
 
-def _hidden(redo: Redo) -> ConfigError:
+def _hidden(formula: DeployedFormula) -> ConfigError:
     return ConfigError(
-        f"the file has no out-of-distribution score and its calibrator ({redo.calibrator}) hides the energy",
+        f"the file has no out-of-distribution score and its calibrator ({formula.calibrator}) hides the energy",
         where="ood", fix="export it with an ood score",
     )  # fmt: skip
 
 
-def ood_score(card: ModelCard, redo: Redo, outputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+def ood_score(card: ModelCard, formula: DeployedFormula, outputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
     """(N,): the graph's own score, else the energy -log sum_k exp z_k of the network's logits."""
     if "ood_score" in outputs:
         return np.asarray(outputs["ood_score"], np.float32).reshape(-1)
-    z = redo.raw(outputs["logits"])
+    z = formula.raw(outputs["logits"])
     if z is None:
-        raise _hidden(redo)
+        raise _hidden(formula)
     top = z.max(axis=1)
     energy: NDArray[np.float32] = -(top + np.log(np.exp(z - top[:, None]).sum(axis=1))).astype(np.float32)
     return energy

@@ -11,7 +11,7 @@ from calibrant.serve.grpc import wire
 from calibrant.serve.models.repository import Model
 from calibrant.serve.protocol import tensor_values
 from calibrant.serve.protocol.answer import classification
-from calibrant.serve.protocol.errors import bad
+from calibrant.serve.protocol.errors import BadInput
 from calibrant.serve.protocol.request import (
     InferRequest,
     Target,
@@ -52,7 +52,7 @@ def read_request(data: memoryview, target: Target) -> InferRequest:
     if raw and len(raw) != len(inputs):
         for entry in inputs:  # which have no bytes of their own
             refuse_shared_memory(_parameters(entry, 4), "an input")
-        raise bad(f"{len(raw)} raw_input_contents for {len(inputs)} inputs")
+        raise BadInput(f"{len(raw)} raw_input_contents for {len(inputs)} inputs")
     feeds: dict[str, NDArray[Any]] = {}
     for index, entry in enumerate(inputs):
         name, array = _read_input(entry, raw[index] if raw else None, target, feeds)
@@ -100,7 +100,7 @@ def _read_input(
     spec, dims = check_input(name, datatype, shape, target, seen)
     if raw is not None:
         if contents is not None and len(contents):
-            raise bad(f'input "{name}" has both contents and raw_input_contents; send one of them')
+            raise BadInput(f'input "{name}" has both contents and raw_input_contents; send one of them')
         return name, tensor_values.from_bytes(raw, spec, dims)
     return name, tensor_values.from_values(_typed(contents, spec), spec, dims)
 
@@ -108,11 +108,11 @@ def _read_input(
 def _typed(contents: memoryview | None, spec: TensorSpec) -> NDArray[Any]:
     number = _CONTENTS.get(spec.datatype)
     if number is None:
-        raise bad(f'input "{spec.name}" is {spec.datatype}, which has no typed field; use raw_input_contents')
+        raise BadInput(f'input "{spec.name}" is {spec.datatype}, which has no typed field; use raw_input_contents')
     parts: list[Any] = []
     for n, kind, value in wire.fields(contents or memoryview(b"")):
         if n != number:
-            raise bad(f'input "{spec.name}" is {spec.datatype} but its contents are of another type')
+            raise BadInput(f'input "{spec.name}" is {spec.datatype} but its contents are of another type')
         if number == 8:
             parts.append(wire.text(value))
         elif number in (6, 7):

@@ -23,7 +23,7 @@ from calibrant.serve.grpc import wire
 from calibrant.serve.http.app import EXTENSIONS, Application, access, bears
 from calibrant.serve.models.batcher import Job
 from calibrant.serve.models.repository import Model
-from calibrant.serve.protocol.errors import Refusal
+from calibrant.serve.protocol.errors import Forbidden, ModelNotFound, NotFound, NotReady, Refusal, Unauthorized
 from calibrant.serve.protocol.message import Request, Response
 
 log = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ class Service:
             return
         given = dict(context.invocation_metadata() or ()).get("authorization", "")
         if not bears(str(given).encode(), self.token):
-            raise Refusal(401, "a token is needed: send the metadata authorization: Bearer TOKEN")
+            raise Unauthorized("a token is needed: send the metadata authorization: Bearer TOKEN")
 
     # ---- health and metadata
 
@@ -164,16 +164,14 @@ class Service:
         """Not an error where there is no such model: callers wait in a loop for one that is about to come."""
         try:
             self._model(data)
-        except Refusal as refusal:
-            if refusal.status in (404, 503):
-                return b""
-            raise
+        except (ModelNotFound, NotReady):
+            return b""
         return wire.number(1, self.app.ready)
 
     async def _health(self, data: memoryview, context: Any) -> bytes:
         service = _strings(data).get(1, "")
         if service not in ("", SERVICE, HEALTH):
-            raise Refusal(404, f'no service "{service[:80]}"')
+            raise NotFound(f'no service "{service[:80]}"')
         return wire.number(1, 1 if self._is_ready else 2)
 
     async def _watch_health(self, data: bytes, context: Any) -> AsyncIterator[bytes]:
@@ -235,7 +233,7 @@ class Service:
     def _administered(self, data: memoryview) -> str:
         """The name of the model, where callers may load and unload."""
         if not self.app.options.admin or self.app.lifecycle is None:
-            raise Refusal(403, "loading and unloading over the network is off; start the server with --admin")
+            raise Forbidden("loading and unloading over the network is off; start the server with --admin")
         name = ""
         for n, _, value in wire.fields(data):
             if n == 2:
@@ -243,7 +241,7 @@ class Service:
             elif (
                 n == 3 and (key := wire.map_entry(wire.view(value))[0]) and (key == "config" or key.startswith("file:"))
             ):
-                raise Refusal(403, f'"{key[:40]}" would let a caller write model files, which this server never does')
+                raise Forbidden(f'"{key[:40]}" would let a caller write model files, which this server never does')
         return name
 
     # ---- inference
@@ -273,7 +271,7 @@ class Service:
         def respond(response: Response) -> None:
             if not future.done():
                 message = orjson.loads(response.parts[0])["error"]
-                future.set_exception(Refusal(response.status, message))
+                future.set_exception(Refusal.with_status(response.status, message))
 
         inference.submit(model, request, infer, answer, respond)
         try:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts.onnx_wire import encode_varint as varint
-from calibrant.serve.protocol.errors import bad
+from calibrant.serve.protocol.errors import BadInput
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
@@ -51,24 +51,24 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, Any]]:
         elif kind == BYTES:
             length, at = _read_varint(data, at)
             if length > end - at:
-                raise bad("the message is cut off")
+                raise BadInput("the message is cut off")
             yield key >> 3, kind, data[at : at + length]
             at += length
         elif kind in (FIXED64, FIXED32):
             size = 8 if kind == FIXED64 else 4
             if size > end - at:
-                raise bad("the message is cut off")
+                raise BadInput("the message is cut off")
             yield key >> 3, kind, data[at : at + size]
             at += size
         else:
-            raise bad(f"the message holds a field of the unknown wire type {kind}")
+            raise BadInput(f"the message holds a field of the unknown wire type {kind}")
 
 
 def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
-            raise bad("the message is cut off, or not a protocol buffer")
+            raise BadInput("the message is cut off, or not a protocol buffer")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
@@ -84,7 +84,7 @@ def signed(value: int) -> int:
 def view(value: Any) -> memoryview:
     """A length-delimited field's bytes."""
     if not isinstance(value, memoryview):
-        raise bad("a field of text or bytes holds a number")
+        raise BadInput("a field of text or bytes holds a number")
     return value
 
 
@@ -92,7 +92,7 @@ def text(value: Any) -> str:
     try:
         return bytes(view(value)).decode()
     except UnicodeDecodeError:
-        raise bad("a text field is not UTF-8") from None
+        raise BadInput("a text field is not UTF-8") from None
 
 
 def integers(kind: int, value: Any, *, unsigned: bool = False) -> list[int]:
@@ -100,7 +100,7 @@ def integers(kind: int, value: Any, *, unsigned: bool = False) -> list[int]:
     if kind == VARINT:
         return [value if unsigned else signed(value)]
     if kind != BYTES:
-        raise bad("a field of whole numbers holds something else")
+        raise BadInput("a field of whole numbers holds something else")
     found, at = [], 0
     while at < len(value):
         one, at = _read_varint(value, at)
@@ -112,7 +112,7 @@ def floats(kind: int, value: Any, dtype: str) -> NDArray[Any]:
     """A repeated float or double field, packed or single."""
     single = FIXED32 if np.dtype(dtype).itemsize == 4 else FIXED64
     if kind not in (BYTES, single) or len(value) % np.dtype(dtype).itemsize:
-        raise bad("a field of floating-point numbers holds something else")
+        raise BadInput("a field of floating-point numbers holds something else")
     return np.frombuffer(value, dtype)
 
 
@@ -124,7 +124,7 @@ def parameter(data: memoryview) -> bool | int | str | float | None:
     found: bool | int | str | float | None = None
     for n, kind, value in fields(data):
         if n in _KINDS and kind != _KINDS[n]:
-            raise bad("a parameter is not of the type that its field says")
+            raise BadInput("a parameter is not of the type that its field says")
         if n == 1:
             found = bool(value)
         elif n in (2, 5):

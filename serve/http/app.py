@@ -26,7 +26,7 @@ from calibrant.serve.models.repository import Model, Repository
 from calibrant.serve.monitor.labels import label_all, read_labels
 from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.processes.other_workers import FLUSH, Peers, merged_metrics, merged_statistics
-from calibrant.serve.protocol.errors import Refusal
+from calibrant.serve.protocol.errors import Forbidden, NotFound, Refusal, Unauthorized, WrongMethod
 from calibrant.serve.protocol.message import Request, Response
 from calibrant.serve.protocol.request import json_object
 
@@ -94,7 +94,7 @@ class Application:
             handler, names, methods = self._route(request.target.partition(b"?")[0])
             if request.method not in methods and not (request.method == b"HEAD" and b"GET" in methods):
                 allow = b", ".join(methods)
-                response = Response.error(Refusal(405, f"use {allow.decode()} here, not {request.method.decode()}"))
+                response = Response.error(WrongMethod(f"use {allow.decode()} here, not {request.method.decode()}"))
                 response.headers.append((b"allow", allow))
                 counted(response)
                 return
@@ -128,7 +128,7 @@ class Application:
 
     def _authorise(self, request: Request) -> None:
         if not bears(request.headers.get(b"authorization", b""), self.options.token or ""):
-            raise Refusal(401, "a token is needed: send the header Authorization: Bearer TOKEN")
+            raise Unauthorized("a token is needed: send the header Authorization: Bearer TOKEN")
 
     # ---- routing
 
@@ -166,7 +166,7 @@ class Application:
         if found is None:
             shown = path[:100].decode("ascii", "replace")
             known = [*fixed, "v2/models/NAME/infer"]
-            raise Refusal(404, f'nothing is served at "{shown}"; {did_you_mean("/".join(parts)[:100], known[1:])}')
+            raise NotFound(f'nothing is served at "{shown}"; {did_you_mean("/".join(parts)[:100], known[1:])}')
         return found[0], {}, found[1]
 
     def _model_route(self, rest: list[str]) -> tuple[Handler, tuple[bytes, ...]]:
@@ -177,7 +177,7 @@ class Application:
         }  # fmt: skip
         found = handlers.get("/".join(rest))
         if found is None:
-            raise Refusal(404, f'a model has no "{"/".join(rest)[:60]}"; {did_you_mean("/".join(rest), handlers)}')
+            raise NotFound(f'a model has no "{"/".join(rest)[:60]}"; {did_you_mean("/".join(rest), handlers)}')
         return found
 
     def _model(self, names: dict[str, str]) -> Model:
@@ -328,15 +328,15 @@ class Application:
             return
         for reply in await self.peers.all("POST", target, b"{}"):
             if reply.status != 200:
-                raise Refusal(reply.status, f"worker {reply.worker}: {reply.json()['error']}")
+                raise Refusal.with_status(reply.status, f"worker {reply.worker}: {reply.json()['error']}")
 
     def _administered(self, request: Request) -> None:
         if not self.options.admin or self.lifecycle is None:
-            raise Refusal(403, "loading and unloading over the network is off; start the server with --admin")
+            raise Forbidden("loading and unloading over the network is off; start the server with --admin")
         parameters = json_object(request.body).get("parameters") if len(request.body) else None
         for key in parameters if isinstance(parameters, dict) else ():
             if key == "config" or key.startswith("file:"):
-                raise Refusal(403, f'"{key[:40]}" would let a caller write model files, which this server never does')
+                raise Forbidden(f'"{key[:40]}" would let a caller write model files, which this server never does')
 
     # ---- labels and what they tell
 
@@ -357,7 +357,7 @@ class Application:
             await self._caught_up()
             reply = await asyncio.to_thread(label_all, monitors, ids, labels)
             if reply.unknown and len(reply.unknown) == len(reply.states):
-                raise Refusal(404, f'no prediction of {model.name} has the id "{reply.unknown[0][:80]}"')
+                raise NotFound(f'no prediction of {model.name} has the id "{reply.unknown[0][:80]}"')
             counts = {state: reply.count(state) for state in ("accepted", "repeated", "changed")}
             return Response.json({**counts, "unknown": reply.unknown})
 
@@ -408,7 +408,7 @@ class Application:
 
     def _flush(self, request: Request, respond: Respond, names: dict[str, str]) -> None:
         if not request.internal:
-            raise Refusal(404, f'nothing is served at "{FLUSH}"')
+            raise NotFound(f'nothing is served at "{FLUSH}"')
 
         async def work() -> Response:
             await asyncio.to_thread(self.flush)

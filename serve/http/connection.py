@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibrant.serve.http.parser import Parser
-from calibrant.serve.protocol.errors import Refusal
+from calibrant.serve.protocol.errors import (
+    BadInput,
+    DeadlinePassed,
+    HeadTooLarge,
+    Overloaded,
+    Refusal,
+    TooLarge,
+    TooSlow,
+)
 from calibrant.serve.protocol.message import EMPTY, Head, Request, Response
 
 if TYPE_CHECKING:
@@ -69,7 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) and len(peer) >= 2 else ""
         if len(front.connections) > self.limits.max_connections:
             front.refused += 1
-            self._refuse(Refusal(503, "too many connections; try again in a moment", retry_after=1, close=True))
+            self._refuse(Overloaded("too many connections; try again in a moment", retry_after=1))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._state = _CLOSED
@@ -129,16 +137,14 @@ class Connection(asyncio.BufferedProtocol):
                 break
             self._scanned = self._filled
             if self._filled and not 65 <= self._head[0] <= 90:  # TLS, say: no end to wait for
-                self._refuse(Refusal(400, "not an HTTP request", close=True))
+                self._refuse(BadInput("not an HTTP request"))
                 return
             if self._filled >= self.limits.max_header:
-                self._refuse(
-                    Refusal(431, f"the request's head is longer than {self.limits.max_header} bytes", close=True)
-                )
+                self._refuse(HeadTooLarge(f"the request's head is longer than {self.limits.max_header} bytes"))
             return
         end += 4
         if end > self.limits.max_header:
-            self._refuse(Refusal(431, f"the request's head is longer than {self.limits.max_header} bytes", close=True))
+            self._refuse(HeadTooLarge(f"the request's head is longer than {self.limits.max_header} bytes"))
             return
         head = bytes(memoryview(self._head)[:end])
         rest = bytes(memoryview(self._head)[end : self._filled])
@@ -152,7 +158,6 @@ class Connection(asyncio.BufferedProtocol):
             parser.read_head(head)
             self._begin(parser, head, rest)
         except Refusal as refusal:
-            refusal.close = True
             self._refuse(refusal)
         finally:
             if self._parser is not parser:
@@ -196,7 +201,6 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 self._receive(head, rest)
             except Refusal as refusal:
-                refusal.close = True
                 self._refuse(refusal)
             return
         self._put_back(rest)
@@ -228,9 +232,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _reserve(self, size: int) -> None:
         if size > self.limits.max_body:
-            raise Refusal(413, f"the body has {size} bytes; at most {self.limits.max_body} are taken", close=True)
+            raise TooLarge(f"the body has {size} bytes; at most {self.limits.max_body} are taken")
         if self.front.buffered + size > self.limits.max_buffered:
-            raise Refusal(503, "too many large requests at once; try again in a moment", retry_after=1, close=True)
+            raise Overloaded("too many large requests at once; try again in a moment", retry_after=1)
         self.front.buffered += size
         self._reserved += size
 
@@ -299,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         request, self._request = self._request, None
-        keep = self._keep_alive and not response.close and not self.front.draining
+        keep = self._keep_alive and not self.front.draining
         size = sum(len(part) for part in response.parts)
         head = b"HTTP/1.1 %d %b\r\ncontent-length: %d\r\ndate: %b\r\n" % (
             response.status, _REASONS.get(response.status, b"Unknown"), size, self.front.date(),
@@ -376,10 +380,10 @@ class Connection(asyncio.BufferedProtocol):
             if request is not None and request.job is not None:
                 request.job.cancelled = True
             self._keep_alive = False
-            self._write(Response.error(Refusal(504, "no answer within the time limit", close=True)))
+            self._write(Response.error(DeadlinePassed("no answer within the time limit")))
         elif (state == _HEAD and self._filled) or state in (_BODY, _CHUNKED):
             what = "head" if state == _HEAD else "body"
-            self._refuse(Refusal(408, f"the request's {what} did not arrive in time", close=True))
+            self._refuse(TooSlow(f"the request's {what} did not arrive in time"))
         elif self._transport is not None:
             self._state = _CLOSED
             self._transport.abort() if state in (_DISCARD, _CLOSED) else self._transport.close()

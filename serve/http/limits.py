@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
-from calibrant.serve.protocol.errors import Refusal
+from calibrant.serve.protocol.errors import BadInput, TooLarge, UnknownEncoding
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def decompress(data: memoryview, encoding: str, limit: int) -> memoryview:
     if encoding in ("", "identity"):
         return data
     if encoding not in ("gzip", "x-gzip", "deflate"):
-        raise Refusal(415, f'Content-Encoding "{encoding[:40]}" is not known; use gzip, deflate or none')
+        raise UnknownEncoding(f'Content-Encoding "{encoding[:40]}" is not known; use gzip, deflate or none')
     parts: list[bytes] = []
     size, left = 0, bytes(data)
     while True:
@@ -42,18 +42,18 @@ def decompress(data: memoryview, encoding: str, limit: int) -> memoryview:
             parts.append(engine.decompress(left, limit + 1 - size))
         except zlib.error as error:
             if not parts:
-                raise Refusal(400, f"the body is not valid {encoding} ({error})") from None
-            raise Refusal(400, f"{len(left)} bytes follow the end of the {encoding} body") from None
+                raise BadInput(f"the body is not valid {encoding} ({error})") from None
+            raise BadInput(f"{len(left)} bytes follow the end of the {encoding} body") from None
         size += len(parts[-1])
         if size > limit:
-            raise Refusal(413, f"the body is larger than {limit} bytes once decompressed")
+            raise TooLarge(f"the body is larger than {limit} bytes once decompressed")
         if not engine.eof:
-            raise Refusal(400, f"the {encoding} body is cut off")
+            raise BadInput(f"the {encoding} body is cut off")
         left = engine.unused_data
         if not left:
             return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
         if left[:2] != b"\x1f\x8b":  # a gzip body may hold several members (RFC 1952)
-            raise Refusal(400, f"{len(left)} bytes follow the end of the {encoding} body")
+            raise BadInput(f"{len(left)} bytes follow the end of the {encoding} body")
 
 
 def compress(parts: list[bytes | memoryview], encoding: str) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 import httptools
 
-from calibrant.serve.protocol.errors import Refusal
+from calibrant.serve.protocol.errors import BadInput, Refusal, TooLarge
 
 _SINGLE = frozenset((
     b"content-length", b"transfer-encoding", b"host", b"inference-header-content-length", b"content-encoding",
@@ -39,7 +39,7 @@ class Parser:
             with contextlib.suppress(httptools.HttpParserUpgrade):
                 self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            raise Refusal(400, f"not a valid HTTP request ({error})", close=True) from None
+            raise BadInput(f"not a valid HTTP request ({error})") from None
 
     @property
     def method(self) -> bytes:
@@ -55,21 +55,21 @@ class Parser:
         """The length of the body, None where it comes in chunks; refuses what could be understood in two ways."""
         headers = self.headers
         if self._duplicate:
-            raise Refusal(400, f"the header {self._duplicate.decode()} is there twice")
+            raise BadInput(f"the header {self._duplicate.decode()} is there twice")
         if self.version not in ("1.1", "1.0"):
-            raise Refusal(400, "only HTTP/1.1 and 1.0 are spoken here")
+            raise BadInput("only HTTP/1.1 and 1.0 are spoken here")
         if b"host" not in headers and self.version == "1.1":
-            raise Refusal(400, "the Host header is missing")
+            raise BadInput("the Host header is missing")
         coding, length = headers.get(b"transfer-encoding"), headers.get(b"content-length")
         if coding is not None:
             if length is not None or coding.strip().lower() != b"chunked":
-                raise Refusal(400, "Transfer-Encoding must be `chunked`, without a Content-Length")
+                raise BadInput("Transfer-Encoding must be `chunked`, without a Content-Length")
             self._in_body = True
             return None
         if length is None:
             return 0
         if not length.isdigit() or len(length) > 18:
-            raise Refusal(400, "Content-Length must be a number of bytes")
+            raise BadInput("Content-Length must be a number of bytes")
         return int(length)
 
     def read_body(self, data: bytes) -> None:
@@ -80,7 +80,7 @@ class Parser:
         except httptools.HttpParserError as error:
             if isinstance(error.__context__, Refusal):  # raised in a callback
                 raise error.__context__ from None
-            raise Refusal(400, f"damaged chunked body ({error})", close=True) from None
+            raise BadInput(f"damaged chunked body ({error})") from None
 
     def body(self) -> bytes:
         whole, self._chunks = b"".join(self._chunks), []
@@ -115,7 +115,7 @@ class Parser:
             return
         self._size += len(body)
         if self._size > self._max_body:
-            raise Refusal(413, f"the body is larger than the {self._max_body} bytes that are taken", close=True)
+            raise TooLarge(f"the body is larger than the {self._max_body} bytes that are taken")
         self._reserve(len(body))
         self._chunks.append(body)
 

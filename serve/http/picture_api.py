@@ -21,7 +21,7 @@ from calibrant.serve.engine.result import Result, answer
 from calibrant.serve.engine.session import Arrays
 from calibrant.serve.http.limits import Limits
 from calibrant.serve.models.repository import Model
-from calibrant.serve.protocol.errors import Refusal, bad
+from calibrant.serve.protocol.errors import BadInput, TooLarge, UnknownEncoding
 
 
 @dataclass(frozen=True)
@@ -34,27 +34,27 @@ class Asked:
 def read(body: memoryview, content_type: bytes, query: Mapping[str, str], limits: Limits) -> Asked:
     """Pictures and parameters of a request: multipart/form-data, or one picture as the body."""
     if not len(body):
-        raise bad("the body is empty; send a picture: curl --data-binary @photo.jpg URL/predict")
+        raise BadInput("the body is empty; send a picture: curl --data-binary @photo.jpg URL/predict")
     fields = dict(query)
     kind, parameters = _content_type(content_type)
     if kind == "multipart/form-data":
         boundary = parameters.get("boundary")
         if not boundary:
-            raise bad("multipart/form-data without a boundary")
+            raise BadInput("multipart/form-data without a boundary")
         pictures, more = _multipart(bytes(body), boundary.encode(), limits)
         fields.update(more)
     elif kind == "application/json":
-        raise Refusal(415, "/predict takes a picture or a form; send JSON tensors to /v2/models/NAME/infer")
+        raise UnknownEncoding("/predict takes a picture or a form; send JSON tensors to /v2/models/NAME/infer")
     else:  # curl says x-www-form-urlencoded for --data-binary; the bytes themselves tell what they are
         pictures = [("image", bytes(body))]
     request_id = fields.pop("id", None) if "id" not in query else None
     if request_id == "":
-        raise bad("`id` is empty; leave it out or give one")
+        raise BadInput("`id` is empty; leave it out or give one")
     for name in fields:
         if name not in NAMES:
-            raise bad(f'no parameter "{name[:60]}"; {did_you_mean(name, NAMES)}')
+            raise BadInput(f'no parameter "{name[:60]}"; {did_you_mean(name, NAMES)}')
     if not pictures:
-        raise bad("the form holds no picture; send a file field: curl -F image=@photo.jpg URL/predict")
+        raise BadInput("the form holds no picture; send a file field: curl -F image=@photo.jpg URL/predict")
     return Asked(pictures, Knobs.parse(fields) if fields else None, request_id)
 
 
@@ -65,12 +65,12 @@ def decode(card: ModelCard, pictures: list[tuple[str, bytes]], limits: Limits) -
         try:
             rows.append(card.preprocessing.pixels(open_image(data, max_pixels=limits.max_pixels)))
         except DataError as error:
-            raise bad(f"{name}: {error.what}") from None
+            raise BadInput(f"{name}: {error.what}") from None
     return images_.model_input(card, np.stack(rows))
 
 
 def result(model: Model, knobs: Knobs | None, outputs: Arrays) -> Result:
-    return answer(model.session.require_card(), model.classifier.redo, outputs, knobs or Knobs())
+    return answer(model.session.require_card(), model.classifier.formula, outputs, knobs or Knobs())
 
 
 def body(model: Model, asked: Asked, answers: Result, request_id: str | None) -> dict[str, Any]:
@@ -95,25 +95,25 @@ def _multipart(data: bytes, boundary: bytes, limits: Limits) -> tuple[list[tuple
     """Files and text fields of a form (RFC 7578)."""
     parts = (b"\r\n" + data).split(b"\r\n--" + boundary)
     if len(parts) < 3 or not parts[-1].startswith(b"--"):
-        raise bad("the multipart form is cut off: its closing boundary is missing")
+        raise BadInput("the multipart form is cut off: its closing boundary is missing")
     pictures: list[tuple[str, bytes]] = []
     fields: dict[str, str] = {}
     for part in parts[1:-1]:
         head, blank, content = part.partition(b"\r\n\r\n")
         if not blank:
-            raise bad("a part of the multipart form has no header")
+            raise BadInput("a part of the multipart form has no header")
         disposition = next(
             (h.partition(b":")[2] for h in head.split(b"\r\n") if h.lower().startswith(b"content-disposition:")), b""
         )
         name, file = _NAME.search(disposition), _FILE.search(disposition)
         if name is None:
-            raise bad("a part of the multipart form has no name")
+            raise BadInput("a part of the multipart form has no name")
         if file is None:
             fields[name.group(1).decode(errors="replace")] = content.decode(errors="replace").strip()
             continue
         pictures.append((file.group(1).decode(errors="replace") or f"image {len(pictures) + 1}", content))
         if len(pictures) > limits.max_images:
-            raise Refusal(413, f"the form holds more than {limits.max_images} pictures")
+            raise TooLarge(f"the form holds more than {limits.max_images} pictures")
     return pictures, fields
 
 

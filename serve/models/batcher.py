@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.serve.engine.session import Arrays, Session
-from calibrant.serve.protocol.errors import Refusal
+from calibrant.serve.protocol.errors import DeadlinePassed, InternalError, NotReady, Refusal
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class Batcher:
         job.queued = time.monotonic()
         with self._lock:
             if not self._open:
-                raise Refusal(503, "the model is being unloaded", retry_after=1)
+                raise NotReady("the model is being unloaded", retry_after=1)
             self._waiting.append(job)
             self._waiting_rows += job.rows
             if len(self._waiting) == 1 and not self._running_rows:
@@ -230,7 +230,7 @@ class Batcher:
                 self._waiting_rows -= job.rows
                 dropped.append(self._waiting.popleft())
                 if not job.cancelled:
-                    job.error = Refusal(504, f"the deadline passed after {now - job.queued:.3f} s in the queue")
+                    job.error = DeadlinePassed(f"the deadline passed after {now - job.queued:.3f} s in the queue")
                 continue
             if batch and (not self.session.batched or rows + job.rows > self.cap or not _alike(job, batch[0])):
                 break
@@ -283,7 +283,7 @@ class Batcher:
         if isinstance(error, Refusal):
             return error
         log.error("%s: a request failed: %s", self.session.path.name, error)
-        return Refusal(500, f"the model failed on this input ({type(error).__name__})")
+        return InternalError(f"the model failed on this input ({type(error).__name__})")
 
     def _run_together(self, batch: list[Job]) -> None:
         first = batch[0]
@@ -298,7 +298,7 @@ class Batcher:
         rows = sum(job.rows for job in batch)
         for name, array in outputs.items():
             if len(array) != rows:
-                raise Refusal(500, f'output "{name}" has {len(array)} rows for {rows}')
+                raise InternalError(f'output "{name}" has {len(array)} rows for {rows}')
         at = 0
         for job in batch:
             job.result = {name: outputs[name][at : at + job.rows] for name in job.outputs}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from calibrant.errors import CalibrantError
 from calibrant.serve.models.repository import Model, Repository, file_stamp, version_key
-from calibrant.serve.protocol.errors import Refusal
+from calibrant.serve.protocol.errors import BadInput, NotReady, Refusal
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Lifecycle:
         """(Re)loads all versions of a model that the server was started with; says what the first failure is."""
         keys = sorted((key for key in self.paths if key[0] == name), key=lambda key: version_key(key[1]))
         if not keys:
-            raise Refusal(400, f'the server was not started with a model "{name[:80]}", and loads no other files')
+            raise BadInput(f'the server was not started with a model "{name[:80]}", and loads no other files')
         failed: Refusal | None = None
         for key in keys:
             try:
@@ -70,7 +70,7 @@ class Lifecycle:
     async def _load_one(self, key: tuple[str, str]) -> None:
         name, version = key
         if key in self._busy:
-            raise Refusal(503, f'model "{name}" is being loaded', retry_after=2)
+            raise NotReady(f'model "{name}" is being loaded', retry_after=2)
         self._busy.add(key)
         fresh = version not in self.repository.models.get(name, {})
         if fresh:
@@ -82,7 +82,7 @@ class Lifecycle:
             if fresh:
                 self.repository.states[key] = ("UNAVAILABLE", str(error) or type(error).__name__)
             if isinstance(error, CalibrantError):
-                raise Refusal(400, str(error)) from None
+                raise BadInput(str(error)) from None
             raise
         finally:
             self._busy.discard(key)

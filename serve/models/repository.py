@@ -23,7 +23,7 @@ from calibrant.serve.engine.session import Arrays, Session
 from calibrant.serve.http.prometheus import Histogram
 from calibrant.serve.models.batcher import Batcher, Job
 from calibrant.serve.monitor.monitor import Monitor
-from calibrant.serve.protocol.errors import Refusal
+from calibrant.serve.protocol.errors import BadInput, ModelNotFound, NotFound, NotReady
 from calibrant.serve.protocol.request import InferRequest, Target
 from calibrant.serve.protocol.tensors import TensorSpec
 
@@ -122,7 +122,7 @@ class Model:
     def require_monitor(self) -> Monitor:
         if self.monitor is None:
             why = "its file has no calibrant block" if self.session.card is None else "start the server with --monitor"
-            raise Refusal(404, f"{self.name} is not monitored; {why}")
+            raise NotFound(f"{self.name} is not monitored; {why}")
         return self.monitor
 
     def succeeded(self, received: float, rows: int) -> None:
@@ -142,16 +142,16 @@ class Model:
         asked = {w.name for w in request.outputs} & self.target.derived.keys()
         if request.knobs is None and not asked:
             return
-        card, redo, knobs = self.session.require_card(), self.classifier.redo, request.knobs or Knobs()
+        card, formula, knobs = self.session.require_card(), self.classifier.formula, request.knobs or Knobs()
         if "prediction_set" in asked and knobs.coverage is None:
-            raise Refusal(400, 'output "prediction_set" needs the parameter `coverage`')
+            raise BadInput('output "prediction_set" needs the parameter `coverage`')
         if "ood_score" in asked and not knobs.ood:
-            raise Refusal(400, 'output "ood_score" needs the parameter `ood`: true')
+            raise BadInput('output "ood_score" needs the parameter `ood`: true')
         if knobs.coverage is not None:
             prediction_sets.thresholds(card, knobs.coverage)
         if knobs.ood and "ood_score" not in self.session.outputs:
-            require_energy(redo)
-        redo.check(knobs)
+            require_energy(formula)
+        formula.check(knobs)
 
     def finish(self, request: InferRequest, outputs: Arrays) -> Arrays:
         """The tensors to answer with: the graph's, or what the knobs make of them, and the derived ones."""
@@ -160,7 +160,7 @@ class Model:
             return outputs
         card = self.session.require_card()
         knobs = request.knobs or Knobs()
-        result = answer(card, self.classifier.redo, outputs, knobs)
+        result = answer(card, self.classifier.formula, outputs, knobs)
         tensors = {**outputs, "probabilities": result.probabilities, "logits": result.logits}
         tensors.update(_derive(result))
         self.statistics.abstained += int(result.abstained.sum())
@@ -360,8 +360,8 @@ class Repository:
         versions = self.models.get(name)
         if not versions:
             if any(known == name for known, _ in self.states):
-                raise Refusal(503, f'model "{name}" is not loaded', retry_after=5)
-            raise Refusal(404, f'no model "{name[:80]}"; {did_you_mean(name, self.models)}')
+                raise NotReady(f'model "{name}" is not loaded', retry_after=5)
+            raise ModelNotFound(f'no model "{name[:80]}"; {did_you_mean(name, self.models)}')
         if version is None:
             if len(versions) == 1:
                 return next(iter(versions.values()))
@@ -369,7 +369,7 @@ class Repository:
             usual = [m for m in versions.values() if m.version not in apart] or list(versions.values())
             return usual[0] if len(usual) == 1 else max(usual, key=lambda m: version_key(m.version))
         if version not in versions:
-            raise Refusal(404, f'model "{name}" has no version "{version[:40]}"; it has {", ".join(versions)}')
+            raise ModelNotFound(f'model "{name}" has no version "{version[:40]}"; it has {", ".join(versions)}')
         return versions[version]
 
     @property

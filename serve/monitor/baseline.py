@@ -11,7 +11,7 @@ from calibrant.artifacts.model_card import ModelCard
 from calibrant.artifacts.predictions import Predictions, read_predictions
 from calibrant.calibration.monitoring.watch import Array, Baseline
 from calibrant.errors import DataError
-from calibrant.serve.engine.knobs import Redo
+from calibrant.serve.engine.deployed_formula import DeployedFormula
 
 FEWEST_ROWS = 200
 
@@ -30,7 +30,7 @@ def baseline_of(path: Path, card: ModelCard) -> Baseline:
         raise DataError("holds predictions of another network than the model's", where=path)
     if len(rows) < FEWEST_ROWS:
         raise DataError(f"has {len(rows)} rows with labels; a baseline needs {FEWEST_ROWS}", where=path)
-    redo = Redo.of(card)
+    redo = DeployedFormula.of(card)
     calibrated = _calibrated(rows, redo, path)
     if not _follow_training(rows, card):
         return Baseline.fit(_log_softmax(calibrated - redo.term), rows.labels)
@@ -58,7 +58,7 @@ def _log_softmax(logits: Array) -> Array:
     return log_p
 
 
-def _calibrated(rows: Predictions, redo: Redo, path: Path) -> Array:
+def _calibrated(rows: Predictions, redo: DeployedFormula, path: Path) -> Array:
     """(N, C) logits as the file has them before its prior correction."""
     logits = rows.logits.astype(np.float64)
     if rows.source.model.get("applied"):

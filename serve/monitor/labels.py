@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from calibrant.errors import did_you_mean
-from calibrant.serve.protocol.errors import Refusal, bad
+from calibrant.serve.protocol.errors import BadInput, TooLarge
 from calibrant.serve.protocol.request import json_object
 
 if TYPE_CHECKING:
@@ -21,18 +21,18 @@ def read_labels(body: memoryview, class_names: Sequence[str]) -> tuple[list[str]
     message = json_object(body)
     entries = message.get("labels", [message] if "id" in message else None)
     if not isinstance(entries, list) or not entries:
-        raise bad('send {"labels": [{"id": "...", "label": "..."}]}')
+        raise BadInput('send {"labels": [{"id": "...", "label": "..."}]}')
     if len(entries) > MAX_LABELS:
-        raise Refusal(413, f"{len(entries)} labels in one request; at most {MAX_LABELS} are taken")
+        raise TooLarge(f"{len(entries)} labels in one request; at most {MAX_LABELS} are taken")
     ids: list[str] = []
     labels: list[int] = []
     for number, entry in enumerate(entries):
         id_ = entry.get("id") if isinstance(entry, dict) else None
         if not isinstance(id_, str) or not id_:
-            raise bad(f"label {number} has no `id`, the id of the request that it belongs to")
+            raise BadInput(f"label {number} has no `id`, the id of the request that it belongs to")
         row = entry.get("row")
         if row is not None and (isinstance(row, bool) or not isinstance(row, int) or row < 0):
-            raise bad(f"`row` of label {number} must be a whole number, got {row!r}")
+            raise BadInput(f"`row` of label {number} must be a whole number, got {row!r}")
         ids.append(id_ if row is None else f"{id_}/{row}")
         labels.append(_class(entry.get("label"), class_names, number))
     return ids, labels
@@ -41,10 +41,12 @@ def read_labels(body: memoryview, class_names: Sequence[str]) -> tuple[list[str]
 def _class(value: Any, names: Sequence[str], number: int) -> int:
     if isinstance(value, str):
         if value not in names:
-            raise bad(f'label {number}: no class "{value[:60]}"; {did_you_mean(value, names)}')
+            raise BadInput(f'label {number}: no class "{value[:60]}"; {did_you_mean(value, names)}')
         return list(names).index(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < len(names):
-        raise bad(f"label {number} must be the name of a class or its number below {len(names)}, got {value!r}"[:200])
+        raise BadInput(
+            f"label {number} must be the name of a class or its number below {len(names)}, got {value!r}"[:200]
+        )
     return value
 
 

@@ -32,10 +32,10 @@ from calibrant.calibration.monitoring.watch import (
     rolling,
 )
 from calibrant.serve.engine import prediction_sets
-from calibrant.serve.engine.knobs import Redo
+from calibrant.serve.engine.deployed_formula import DeployedFormula
 from calibrant.serve.monitor.labels import Reply
 from calibrant.serve.monitor.log_index import Index, line_at
-from calibrant.serve.protocol.errors import Refusal
+from calibrant.serve.protocol.errors import NotReady
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Monitor:
         self.confidence_drift = DriftAlarm(CONFIDENCE_BINS, alpha=config.alpha)
         self.prior_drift = DriftAlarm(classes, alpha=config.alpha)
         self._quantile = _some_quantile(card)
-        self._redo = Redo.of(card)
+        self._redo = DeployedFormula.of(card)
         self._gap, self._gap_variance = held_out_gap(card)
 
     # ---- from the event loop
@@ -224,7 +224,7 @@ class Monitor:
                 try:
                     self.writer.labels(self.model.name, list(fresh), list(fresh.values()))
                 except OSError as error:
-                    raise Refusal(503, f"the feedback log cannot be written ({_why(error)}), so no label was taken; "
+                    raise NotReady(f"the feedback log cannot be written ({_why(error)}), so no label was taken; "
                                        "send them again later", retry_after=30) from None  # fmt: skip
             self._known_labels.update(fresh)
             for log_p, label in rows:

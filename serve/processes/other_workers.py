@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from calibrant.serve.processes.workers import LEADER, Seat
-from calibrant.serve.protocol.errors import Refusal
+from calibrant.serve.protocol.errors import NotReady
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Peers:
     async def leader(self, method: str, target: str, body: bytes = b"") -> Reply:
         reply = await self._ask(LEADER, method, target, body)
         if reply is None:
-            raise Refusal(503, "the worker that keeps the labels is being replaced; try again", retry_after=2)
+            raise NotReady("the worker that keeps the labels is being replaced; try again", retry_after=2)
         return reply
 
     async def _ask(self, number: int, method: str, target: str, body: bytes) -> Reply | None:

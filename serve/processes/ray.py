@@ -25,7 +25,7 @@ from calibrant.serve.engine import huge_pages
 from calibrant.serve.engine.providers import available_cores
 from calibrant.serve.http.app import Application, Options
 from calibrant.serve.models.repository import Model, Repository
-from calibrant.serve.protocol.errors import Refusal
+from calibrant.serve.protocol.errors import Refusal, TooLarge
 from calibrant.serve.protocol.message import Request, Response
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Replica:
         async for part in request.stream():
             size += len(part)
             if size > limit:
-                return Refusal(413, f"the body is larger than the {limit} bytes that are taken")
+                return TooLarge(f"the body is larger than the {limit} bytes that are taken")
             parts.append(part)
         scope = request.scope
         target = scope.get("raw_path", scope["path"].encode())

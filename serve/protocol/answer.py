@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from calibrant.serve.protocol.errors import bad
+from calibrant.serve.protocol.errors import BadInput
 from calibrant.serve.protocol.request import InferRequest
 from calibrant.serve.protocol.tensors import datatype_of, to_bytes
 
@@ -72,7 +72,7 @@ def _json_data(array: NDArray[Any], name: str) -> Any:
         return [v.decode(errors="replace") if isinstance(v, bytes) else str(v) for v in array.reshape(-1)]
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():
-            raise bad(
+            raise BadInput(
                 f'output "{name}" holds NaN or infinity for this input, which JSON cannot carry; ask for binary_data'
             )
         if array.dtype.itemsize == 2:
@@ -83,7 +83,7 @@ def _json_data(array: NDArray[Any], name: str) -> Any:
 def classification(array: NDArray[Any], k: int, class_names: Sequence[str] | None) -> NDArray[Any]:
     """BYTES [rows, min(k, C)] of "value:index:label", the largest value first."""
     if np.isnan(array).any():
-        raise bad("the model's answer to this input is not a number, so its classes have no order")
+        raise BadInput("the model's answer to this input is not a number, so its classes have no order")
     k = min(k, array.shape[1])
     order = np.argsort(-array, axis=1, kind="stable")[:, :k]
     named = class_names is not None and len(class_names) == array.shape[1]

@@ -1,31 +1,45 @@
-"""An answer that is an error: the HTTP status, the text for `{"error": ...}`, and its gRPC twin."""
+"""Answers that are errors, by name: what is wrong, and in one table what each transport calls it.
+
+Refusal
+ +- BadInput           a request that means nothing to the model, or cannot be read
+ +- Unauthorized       no token, or another one
+ +- Forbidden          not for callers from the network
+ +- NotFound           no such address, prediction or service
+ |   +- ModelNotFound  no such model or version
+ +- WrongMethod        the address takes another verb
+ +- TooSlow            the request did not arrive in time
+ +- TooLarge           more bytes, pictures or labels than are taken
+ +- UnknownEncoding    a body of a kind that is not read
+ +- HeadTooLarge       a request line and headers without end
+ +- InternalError      our own mistake, or the model's
+ +- NotReady           nobody to do it now
+ +- Overloaded         too much to do
+ |   +- QueueFull      too much of it ahead of the model
+ +- DeadlinePassed     no answer in time
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from calibrant.errors import CalibrantError
-
-# HTTP status -> gRPC status code number (grpc.StatusCode values), so that both fronts refuse alike.
-GRPC_CODES = {
-    400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 408: 4, 411: 3, 413: 3, 414: 3, 415: 3, 429: 8, 431: 3, 499: 1,
-    500: 13, 501: 12, 503: 14, 504: 4,
-}  # fmt: skip
 
 
 class Refusal(Exception):
     """What is wrong, where and how to mend it, in a sentence that goes to the caller."""
 
-    def __init__(
-        self, status: int, message: str, *, retry_after: float | None = None, close: bool = False, busy: bool = False
-    ) -> None:
-        """`busy`: there is too much to do, not nobody to do it; HTTP says 503 to both."""
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
-        self.status, self.message, self.retry_after, self.close, self.busy = status, message, retry_after, close, busy
+        self.message, self.retry_after = message, retry_after
+
+    @property
+    def status(self) -> int:
+        return CODES[type(self)].http
 
     @property
     def grpc_code(self) -> int:
-        return 8 if self.busy else GRPC_CODES.get(self.status, 13 if self.status >= 500 else 3)
+        return CODES[type(self)].grpc
 
     @classmethod
     def of(cls, error: Exception) -> Refusal:
@@ -33,12 +47,83 @@ class Refusal(Exception):
         if isinstance(error, Refusal):
             return error
         if isinstance(error, CalibrantError):
-            return cls(400, str(error))
-        return cls(500, f"internal error ({type(error).__name__}); the server's log has the details")
+            return BadInput(str(error))
+        return InternalError(f"internal error ({type(error).__name__}); the server's log has the details")
+
+    @classmethod
+    def with_status(cls, status: int, message: str) -> Refusal:
+        """What another worker has answered over HTTP, by its name again."""
+        return next((kind for kind, codes in CODES.items() if codes.http == status), InternalError)(message)
 
 
-def bad(message: str) -> Refusal:
-    return Refusal(400, message)
+class BadInput(Refusal): ...
+
+
+class Unauthorized(Refusal): ...
+
+
+class Forbidden(Refusal): ...
+
+
+class NotFound(Refusal): ...
+
+
+class ModelNotFound(NotFound): ...
+
+
+class WrongMethod(Refusal): ...
+
+
+class TooSlow(Refusal): ...
+
+
+class TooLarge(Refusal): ...
+
+
+class UnknownEncoding(Refusal): ...
+
+
+class HeadTooLarge(Refusal): ...
+
+
+class InternalError(Refusal): ...
+
+
+class NotReady(Refusal): ...
+
+
+class Overloaded(Refusal): ...
+
+
+class QueueFull(Overloaded): ...
+
+
+class DeadlinePassed(Refusal): ...
+
+
+@dataclass(frozen=True)
+class Codes:
+    http: int
+    grpc: int  # a value of grpc.StatusCode
+
+
+CODES: dict[type[Refusal], Codes] = {
+    BadInput:        Codes(400, 3),   # INVALID_ARGUMENT
+    Unauthorized:    Codes(401, 16),  # UNAUTHENTICATED
+    Forbidden:       Codes(403, 7),   # PERMISSION_DENIED
+    NotFound:        Codes(404, 5),   # NOT_FOUND
+    ModelNotFound:   Codes(404, 5),
+    WrongMethod:     Codes(405, 12),  # UNIMPLEMENTED
+    TooSlow:         Codes(408, 4),   # DEADLINE_EXCEEDED
+    TooLarge:        Codes(413, 3),
+    UnknownEncoding: Codes(415, 3),
+    HeadTooLarge:    Codes(431, 3),
+    InternalError:   Codes(500, 13),  # INTERNAL
+    NotReady:        Codes(503, 14),  # UNAVAILABLE
+    Overloaded:      Codes(503, 8),   # RESOURCE_EXHAUSTED
+    QueueFull:       Codes(503, 8),
+    DeadlinePassed:  Codes(504, 4),
+}  # fmt: skip
 
 
 def kind(value: Any) -> str:

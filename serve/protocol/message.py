@@ -35,7 +35,6 @@ class Response:
     parts: list[bytes | memoryview]
     content_type: bytes = JSON
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
-    close: bool = False
 
     @classmethod
     def json(cls, value: Any, status: int = 200) -> Response:
@@ -44,7 +43,6 @@ class Response:
     @classmethod
     def error(cls, refusal: Refusal) -> Response:
         response = cls.json({"error": refusal.message}, refusal.status)
-        response.close = refusal.close
         if refusal.retry_after is not None:
             response.headers.append((b"retry-after", str(max(1, round(refusal.retry_after))).encode()))
         return response

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from calibrant.errors import did_you_mean
 from calibrant.serve.engine.knobs import NAMES, Knobs
-from calibrant.serve.protocol.errors import bad, cut, kind, shown
+from calibrant.serve.protocol.errors import BadInput, cut, kind, shown
 from calibrant.serve.protocol.tensor_values import from_bytes, from_json
 from calibrant.serve.protocol.tensors import NUMPY, TensorSpec
 
@@ -77,7 +77,7 @@ def parse(body: memoryview, header_length: int | None, target: Target) -> InferR
         return _parse_raw(body, target)
     size = len(body) if header_length is None else header_length
     if size > len(body):
-        raise bad(f"Inference-Header-Content-Length is {size} but the body has {len(body)} bytes")
+        raise BadInput(f"Inference-Header-Content-Length is {size} but the body has {len(body)} bytes")
     head = bytes(body[:size]) if header_length is not None and size <= MAX_PLAN else None
     if head is not None and (plan := target.plans.get(head)) is not None and plan.total == len(body) - size:
         return _follow(plan, body[size:])
@@ -101,13 +101,13 @@ def _follow(plan: Plan, tail: memoryview) -> InferRequest:
 
 def json_object(text: memoryview) -> dict[str, Any]:
     if not len(text):
-        raise bad("the request has no body; send a JSON object with `inputs`")
+        raise BadInput("the request has no body; send a JSON object with `inputs`")
     try:
         message = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise bad(f"the request is not valid JSON ({error})") from None
+        raise BadInput(f"the request is not valid JSON ({error})") from None
     if not isinstance(message, dict):
-        raise bad(f"the request must be a JSON object, got {kind(message)}")
+        raise BadInput(f"the request must be a JSON object, got {kind(message)}")
     return message
 
 
@@ -117,7 +117,7 @@ def _parse_message(
     """The request, and its inputs as a plan has them if all are binary."""
     inputs = message.get("inputs")
     if not isinstance(inputs, list) or not inputs:
-        raise bad("`inputs` must be a list with one object for each input of the model")
+        raise BadInput("`inputs` must be a list with one object for each input of the model")
     parameters = _object(message.get("parameters"), "parameters")
     feeds: dict[str, NDArray[Any]] = {}
     planned: list[tuple[TensorSpec, tuple[int, ...], int]] = []
@@ -131,16 +131,16 @@ def _parse_message(
             feeds[name] = from_json(entry.get("data"), spec, shape)
             continue
         if "data" in entry:
-            raise bad(f'input "{name}" has both `data` and `binary_data_size`; send one of them')
+            raise BadInput(f'input "{name}" has both `data` and `binary_data_size`; send one of them')
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise bad(f'binary_data_size of input "{name}" must be a whole number of bytes, got {shown(size)}')
+            raise BadInput(f'binary_data_size of input "{name}" must be a whole number of bytes, got {shown(size)}')
         if size > len(tail) - at:
-            raise bad(f'input "{name}" claims {size} binary bytes but {len(tail) - at} are left in the body')
+            raise BadInput(f'input "{name}" claims {size} binary bytes but {len(tail) - at} are left in the body')
         feeds[name] = from_bytes(tail[at : at + size], spec, shape)
         planned.append((spec, shape, size))
         at += size
     if at != len(tail):
-        raise bad(f"{len(tail) - at} bytes follow the last binary input; the sizes do not add up to the body")
+        raise BadInput(f"{len(tail) - at} bytes follow the last binary input; the sizes do not add up to the body")
     outputs = _outputs(message.get("outputs"), parameters, target)
     request = assemble(feeds, outputs, parameters, message.get("id"), target)
     if request.knobs is not None and not message.get("outputs"):
@@ -167,15 +167,15 @@ def assemble(
     """The checks that concern the request as a whole; shared by JSON, binary and gRPC."""
     for name, spec in target.inputs.items():
         if name not in feeds and not spec.optional:
-            raise bad(f'input "{name}" is missing; the model takes {_inputs_line(target)}')
+            raise BadInput(f'input "{name}" is missing; the model takes {_inputs_line(target)}')
     rows = _rows(feeds, target)
     if request_id is not None and not isinstance(request_id, str):
-        raise bad(f"`id` must be a string, got {kind(request_id)}")
+        raise BadInput(f"`id` must be a string, got {kind(request_id)}")
     knobs = None
     for key in parameters:
         if key in NAMES:
             if not target.knobs:
-                raise bad(f'"{key}" needs a model exported by calibrant, and {target.name} has no calibrant block')
+                raise BadInput(f'"{key}" needs a model exported by calibrant, and {target.name} has no calibrant block')
             knobs = Knobs.parse(parameters)
             break
     return InferRequest(feeds, rows, outputs, request_id, knobs, _timeout(parameters), parameters)
@@ -185,10 +185,10 @@ def _input_header(
     entry: Any, target: Target, seen: Mapping[str, NDArray[Any]]
 ) -> tuple[str, TensorSpec, tuple[int, ...]]:
     if not isinstance(entry, dict):
-        raise bad(f"each of `inputs` must be an object, got {kind(entry)}")
+        raise BadInput(f"each of `inputs` must be an object, got {kind(entry)}")
     name = entry.get("name")
     if not isinstance(name, str):
-        raise bad(f"an input has no `name`; the model takes {_inputs_line(target)}")
+        raise BadInput(f"an input has no `name`; the model takes {_inputs_line(target)}")
     return name, *check_input(name, entry.get("datatype"), entry.get("shape"), target, seen)
 
 
@@ -197,33 +197,35 @@ def check_input(
 ) -> tuple[TensorSpec, tuple[int, ...]]:
     spec = target.inputs.get(name)
     if spec is None:
-        raise bad(f'the model has no input "{cut(name)}"; {did_you_mean(name, target.inputs)}')
+        raise BadInput(f'the model has no input "{cut(name)}"; {did_you_mean(name, target.inputs)}')
     if name in seen:
-        raise bad(f'input "{name}" is given twice')
+        raise BadInput(f'input "{name}" is given twice')
     if not isinstance(datatype, str):
-        raise bad(f'input "{name}" has no `datatype`; the model takes {spec.datatype}')
+        raise BadInput(f'input "{name}" has no `datatype`; the model takes {spec.datatype}')
     if datatype != spec.datatype:
-        raise bad(f'input "{name}" must be {spec.datatype}, got {cut(datatype)}')
+        raise BadInput(f'input "{name}" must be {spec.datatype}, got {cut(datatype)}')
     if not isinstance(shape, list | tuple) or len(shape) > MAX_DIMS:
-        raise bad(f'input "{name}" needs a `shape`, a list of up to {MAX_DIMS} whole numbers')
+        raise BadInput(f'input "{name}" needs a `shape`, a list of up to {MAX_DIMS} whole numbers')
     for dim in shape:
         if type(dim) is not int or dim < 0:
-            raise bad(f'shape of input "{name}" must hold whole numbers of at least 0, got {shown(dim)}')
+            raise BadInput(f'shape of input "{name}" must hold whole numbers of at least 0, got {shown(dim)}')
     dims: tuple[int, ...] = tuple(shape)
     if len(dims) != len(spec.shape) or any(want not in (-1, got) for want, got in zip(spec.shape, dims, strict=True)):
-        raise bad(f'input "{name}" must have the shape {list(spec.shape)}, got {shown(list(dims))}')
+        raise BadInput(f'input "{name}" must have the shape {list(spec.shape)}, got {shown(list(dims))}')
     if 0 in dims:
-        raise bad(f'input "{name}" has no elements (shape {shown(list(dims))})')
+        raise BadInput(f'input "{name}" has no elements (shape {shown(list(dims))})')
     # A request of 10^18 rows of a string costs nothing to write: bound it before anything is reserved for it.
     if target.batched and dims and dims[0] > target.max_rows:
-        raise bad(f'input "{name}" has {dims[0]} rows, more than the {target.max_rows} that one request may have')
+        raise BadInput(f'input "{name}" has {dims[0]} rows, more than the {target.max_rows} that one request may have')
     return spec, dims
 
 
 def refuse_shared_memory(own: Mapping[str, Any], what: str) -> None:
     """Overlooked, a client would take whatever lies in its region for the answer."""
     if "shared_memory_region" in own:
-        raise bad(f"{what} lies in shared memory, which this server does not read or write; send it in the message")
+        raise BadInput(
+            f"{what} lies in shared memory, which this server does not read or write; send it in the message"
+        )
 
 
 def _rows(feeds: Mapping[str, NDArray[Any]], target: Target) -> int:
@@ -234,10 +236,10 @@ def _rows(feeds: Mapping[str, NDArray[Any]], target: Target) -> int:
     rows = next(iter(counts.values()))
     for name, count in counts.items():
         if count != rows:
-            raise bad(f'input "{name}" has {count} rows and "{next(iter(counts))}" has {rows}')
+            raise BadInput(f'input "{name}" has {count} rows and "{next(iter(counts))}" has {rows}')
     for name, array in feeds.items():
         if target.inputs[name].optional and array.ndim and len(array) not in (1, rows):
-            raise bad(f'input "{name}" has {len(array)} rows; give 1, or {rows} as the request has')
+            raise BadInput(f'input "{name}" has {len(array)} rows; give 1, or {rows} as the request has')
     return rows
 
 
@@ -246,12 +248,12 @@ def _outputs(entries: Any, parameters: Mapping[str, Any], target: Target) -> lis
     if entries is None or entries == []:
         return [Wanted(name, default) for name in target.outputs]
     if not isinstance(entries, list):
-        raise bad(f"`outputs` must be a list of objects with a `name`, got {kind(entries)}")
+        raise BadInput(f"`outputs` must be a list of objects with a `name`, got {kind(entries)}")
     wanted: list[Wanted] = []
     for entry in entries:
         name = entry.get("name") if isinstance(entry, dict) else None
         if not isinstance(name, str):
-            raise bad("each of `outputs` must be an object with a `name`")
+            raise BadInput("each of `outputs` must be an object with a `name`")
         own = _object(entry.get("parameters"), f'parameters of output "{cut(name)}"')
         wanted.append(check_output(name, own, _flag(own.get("binary_data"), "binary_data", default), target, wanted))
     return wanted
@@ -261,15 +263,15 @@ def check_output(name: str, own: Mapping[str, Any], binary: bool, target: Target
     spec = target.outputs.get(name) or target.derived.get(name)
     if spec is None:
         known = [*target.outputs, *target.derived]
-        raise bad(f'the model has no output "{cut(name)}"; {did_you_mean(name, known)}')
+        raise BadInput(f'the model has no output "{cut(name)}"; {did_you_mean(name, known)}')
     if any(w.name == name for w in seen):
-        raise bad(f'output "{name}" is asked for twice')
+        raise BadInput(f'output "{name}" is asked for twice')
     refuse_shared_memory(own, f'output "{name}"')
     classes = own.get("classification", 0)
     if isinstance(classes, bool) or not isinstance(classes, int) or classes < 0:
-        raise bad(f'classification of output "{name}" must be a whole number of classes, got {shown(classes)}')
+        raise BadInput(f'classification of output "{name}" must be a whole number of classes, got {shown(classes)}')
     if classes and (len(spec.shape) != 2 or spec.datatype not in ("FP32", "FP64", "FP16")):
-        raise bad(f'output "{name}" is {spec.datatype} {list(spec.shape)}: classification needs [rows, classes]')
+        raise BadInput(f'output "{name}" is {spec.datatype} {list(spec.shape)}: classification needs [rows, classes]')
     return Wanted(name, binary, classes)
 
 
@@ -277,12 +279,12 @@ def _parse_raw(body: memoryview, target: Target) -> InferRequest:
     """A raw binary request (header length 0): the body is the one input, its free axis deduced from the size."""
     required = [s for s in target.inputs.values() if not s.optional]
     if len(required) != 1 or required[0].datatype == "BYTES":
-        raise bad("a raw binary request (Inference-Header-Content-Length: 0) needs a model with one numeric input")
+        raise BadInput("a raw binary request (Inference-Header-Content-Length: 0) needs a model with one numeric input")
     spec = required[0]
     free = [i for i, d in enumerate(spec.shape) if d == -1]
     fixed = math.prod(d for d in spec.shape if d != -1) * NUMPY[spec.datatype].itemsize
     if len(free) > 1 or not len(body) or len(body) % fixed or (not free and len(body) != fixed):
-        raise bad(f'{len(body)} raw bytes do not fill input "{spec.name}" {spec.datatype} {list(spec.shape)}')
+        raise BadInput(f'{len(body)} raw bytes do not fill input "{spec.name}" {spec.datatype} {list(spec.shape)}')
     shape = [d if d != -1 else len(body) // fixed for d in spec.shape]
     spec, dims = check_input(spec.name, spec.datatype, shape, target, {})
     outputs = [Wanted(name, False) for name in target.outputs]
@@ -293,7 +295,7 @@ def _object(value: Any, what: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise bad(f"{what} must be an object, got {kind(value)}")
+        raise BadInput(f"{what} must be an object, got {kind(value)}")
     return value
 
 
@@ -301,7 +303,7 @@ def _flag(value: Any, what: str, default: bool) -> bool:
     if value is None:
         return default
     if not isinstance(value, bool):
-        raise bad(f"{what} must be true or false, got {shown(value)}")
+        raise BadInput(f"{what} must be true or false, got {shown(value)}")
     return value
 
 
@@ -311,7 +313,7 @@ def _timeout(parameters: Mapping[str, Any]) -> float | None:
     if value is None or value == 0:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e15:
-        raise bad(f"timeout must be a number of microseconds, got {shown(value)}")
+        raise BadInput(f"timeout must be a number of microseconds, got {shown(value)}")
     return float(value) / 1e6
 
 

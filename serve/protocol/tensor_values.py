@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.serve.protocol.errors import bad, shown
+from calibrant.serve.protocol.errors import BadInput, shown
 from calibrant.serve.protocol.tensors import NUMPY, TensorSpec, bytes_elements
 
 
@@ -20,18 +20,18 @@ def from_bytes(data: memoryview, spec: TensorSpec, shape: tuple[int, ...]) -> ND
         try:
             elements = bytes_elements(data, count)
         except ValueError as error:
-            raise bad(f'input "{spec.name}": {error}') from None
+            raise BadInput(f'input "{spec.name}": {error}') from None
         return _text_array(elements, spec, shape)
     dtype = NUMPY[spec.datatype]
     if len(data) != count * dtype.itemsize:
-        raise bad(
+        raise BadInput(
             f'input "{spec.name}" of shape {shown(list(shape))} {spec.datatype} needs {count * dtype.itemsize} bytes, '
             f"got {len(data)}"
         )
     array: NDArray[Any] = np.ndarray(shape, np.uint8 if spec.datatype == "BOOL" else dtype, data)
     if spec.datatype == "BOOL":
         if array.max() > 1:
-            raise bad(f'input "{spec.name}" is BOOL and may hold the bytes 0 and 1 only')
+            raise BadInput(f'input "{spec.name}" is BOOL and may hold the bytes 0 and 1 only')
         array = array.view(np.bool_)
     if not array.flags.aligned:  # the tensor starts where the JSON ended; onnxruntime reads whole words
         array = array.copy()
@@ -41,11 +41,11 @@ def from_bytes(data: memoryview, spec: TensorSpec, shape: tuple[int, ...]) -> ND
 def from_json(data: Any, spec: TensorSpec, shape: tuple[int, ...]) -> NDArray[Any]:
     """A tensor from `data`, flat or nested to the shape."""
     if not isinstance(data, list):
-        raise bad(f'input "{spec.name}" has no `data` list and no binary_data_size')
+        raise BadInput(f'input "{spec.name}" has no `data` list and no binary_data_size')
     if spec.datatype == "BYTES":
         flat = _flatten(data, len(shape))
         if not all(isinstance(v, str) for v in flat):
-            raise bad(f'input "{spec.name}" is BYTES: in JSON its elements are strings')
+            raise BadInput(f'input "{spec.name}" is BYTES: in JSON its elements are strings')
         array: NDArray[Any] = np.array(flat, object)
     else:
         try:
@@ -53,7 +53,7 @@ def from_json(data: Any, spec: TensorSpec, shape: tuple[int, ...]) -> NDArray[An
             if array.dtype.kind == "f" and NUMPY[spec.datatype].kind in "iu":
                 array = _exact(data, array, spec)
         except (ValueError, OverflowError, RecursionError):
-            raise bad(f'`data` of input "{spec.name}" is ragged: its rows differ in length') from None
+            raise BadInput(f'`data` of input "{spec.name}" is ragged: its rows differ in length') from None
     return from_values(array, spec, shape)
 
 
@@ -69,7 +69,7 @@ def _exact(data: list[Any], rounded: NDArray[Any], spec: TensorSpec) -> NDArray[
 def _in_range(low: int, high: int, spec: TensorSpec) -> None:
     limits = np.iinfo(NUMPY[spec.datatype])
     if low < limits.min or high > limits.max:
-        raise bad(
+        raise BadInput(
             f'input "{spec.name}" ({spec.datatype}) must lie in {limits.min}..{limits.max}, '
             f"got {low if low < limits.min else high}"
         )
@@ -79,7 +79,7 @@ def from_values(array: NDArray[Any], spec: TensorSpec, shape: tuple[int, ...]) -
     """A tensor from values of whatever type, where each of them survives the change to the model's."""
     count = math.prod(shape)
     if array.shape != shape and not (array.ndim == 1 and array.size == count):
-        raise bad(
+        raise BadInput(
             f'`data` of input "{spec.name}" has the shape {shown(list(array.shape))}; give {shown(list(shape))}, '
             f"or a flat list of {count}"
         )
@@ -94,7 +94,7 @@ def _cast(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
     allowed = {"b": "b", "f": "iuf"}.get(dtype.kind, "iu")
     if array.dtype.kind not in allowed:
         what = {"b": "true or false", "f": "numbers"}.get(dtype.kind, "whole numbers")
-        raise bad(f'`data` of input "{spec.name}" ({spec.datatype}) must hold {what} only')
+        raise BadInput(f'`data` of input "{spec.name}" ({spec.datatype}) must hold {what} only')
     if dtype.kind in "iu":
         _in_range(int(array.min()), int(array.max()), spec)
         return array.astype(dtype)
@@ -107,7 +107,9 @@ def _finite(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
         finite = np.isfinite(array)  # faster than a sum, which numpy adds up pair by pair
         if not np.logical_and.reduce(finite, axis=None):
             index = int(finite.argmin())
-            raise bad(f'input "{spec.name}" must be finite; element {index} is {array.flat[index]} in {spec.datatype}')
+            raise BadInput(
+                f'input "{spec.name}" must be finite; element {index} is {array.flat[index]} in {spec.datatype}'
+            )
     return array
 
 
@@ -116,7 +118,7 @@ def _text_array(elements: Sequence[bytes], spec: TensorSpec, shape: tuple[int, .
     try:
         array[:] = [element.decode() for element in elements]
     except UnicodeDecodeError:
-        raise bad(f'input "{spec.name}" must hold UTF-8 text') from None
+        raise BadInput(f'input "{spec.name}" must hold UTF-8 text') from None
     return array.reshape(shape)
 
 

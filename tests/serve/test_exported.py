@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from calibrant.calibration import fit
+from calibrant.calibration.softmax import softmax
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.serve import load
-from calibrant.serve.engine.knobs import softmax
 
 TRAIN = np.array([0.4, 0.3, 0.15, 0.1, 0.05])
 TARGET = np.array([0.1, 0.1, 0.2, 0.3, 0.3])
@@ -50,7 +50,7 @@ def test_an_exported_file_serves_the_formula_and_every_other_prior(tmp_path: Pat
     fitted = float(calibrator.parameters.get("temperature", 1.0))
     other = classifier.predict(pixels, target_prior=TARGET.tolist(), temperature=0.7)
     np.testing.assert_allclose(other.probabilities, softmax(u * fitted / 0.7 - np.log(TRAIN / TARGET)), atol=1e-5)
-    raw = classifier.redo.raw(classifier.predict(pixels).logits)
+    raw = classifier.formula.raw(classifier.predict(pixels).logits)
     assert (raw is None) == (method == "isotonic")
     if raw is not None:
         np.testing.assert_allclose(raw, z, atol=1e-4)

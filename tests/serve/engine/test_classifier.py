@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from calibrant.calibration.softmax import softmax
 from calibrant.errors import ConfigError, DataError, FormatError, ModelError
 from calibrant.serve import load
-from calibrant.serve.engine.knobs import Knobs, Redo, softmax
+from calibrant.serve.engine.deployed_formula import DeployedFormula
+from calibrant.serve.engine.knobs import Knobs
 from calibrant.serve.engine.providers import _cgroup_quota
 from calibrant.serve.engine.result import answer
 
@@ -132,7 +134,7 @@ def test_an_answer_that_is_not_a_number_gets_no_label(tiny: ModuleType) -> None:
     card = tiny.card()
     logits = np.array([[1.0, 2, 3, 4], [np.nan] * 4], np.float32)
     with pytest.raises(DataError, match="row 1 is not a number"):
-        answer(card, Redo.of(card), {"logits": logits, "probabilities": softmax(logits)}, Knobs())
+        answer(card, DeployedFormula.of(card), {"logits": logits, "probabilities": softmax(logits)}, Knobs())
 
 
 def test_no_pictures_give_no_rows(model_file: Path) -> None:

@@ -10,21 +10,25 @@ from hypothesis import strategies as st
 
 from calibrant.artifacts.model_card import ModelCard, Prior
 from calibrant.calibration import fit
+from calibrant.calibration.softmax import softmax
 from calibrant.errors import ConfigError, DataError
 from calibrant.images.preprocessing import Preprocessing
-from calibrant.serve.engine.knobs import Knobs, Redo, softmax
+from calibrant.serve.engine.deployed_formula import DeployedFormula
+from calibrant.serve.engine.knobs import Knobs
 
 
 def test_two_classes_by_hand(tiny: ModuleType) -> None:
     """z = (ln 4, 0), T = 2: p = (2/3, 1/3). Train (0.8, 0.2), a = 1, uniform: odds 2 / 4, so p = (1/3, 2/3)."""
     block = tiny.card(classes=("a", "b"), prior=Prior(train=(0.8, 0.2), applied=0.0))
-    redo = Redo.of(block)
+    formula = DeployedFormula.of(block)
     logits = np.array([[np.log(4) / 2, 0.0]])
-    np.testing.assert_allclose(softmax(redo.logits(logits, Knobs())), [[2 / 3, 1 / 3]], atol=1e-12)
-    np.testing.assert_allclose(softmax(redo.logits(logits, Knobs(adjust_strength=1.0))), [[1 / 3, 2 / 3]], atol=1e-12)
+    np.testing.assert_allclose(softmax(formula.logits(logits, Knobs())), [[2 / 3, 1 / 3]], atol=1e-12)
+    np.testing.assert_allclose(
+        softmax(formula.logits(logits, Knobs(adjust_strength=1.0))), [[1 / 3, 2 / 3]], atol=1e-12
+    )
     # T = 1: p = (4/5, 1/5); to a prior of (0.2, 0.8): odds 4 * (0.2 / 0.8) / (0.8 / 0.2) = 1/4
     knobs = Knobs(temperature=1.0, target_prior=(0.2, 0.8))
-    np.testing.assert_allclose(softmax(redo.logits(logits, knobs)), [[0.2, 0.8]], atol=1e-12)
+    np.testing.assert_allclose(softmax(formula.logits(logits, knobs)), [[0.2, 0.8]], atol=1e-12)
 
 
 @settings(max_examples=60, deadline=None)
@@ -45,13 +49,13 @@ def test_undoing_and_redoing_gives_the_file_that_would_have_been_exported(seed: 
         calibrator={"method": "temperature", "parameters": {"temperature": fitted}},
         prior=Prior(tuple(train), tuple(target), float(absorbed), float(total - absorbed)),
     )  # fmt: skip
-    redo, logits = Redo.of(block), (z / fitted - file_term).astype(np.float32)
-    p = softmax(redo.logits(logits, Knobs(temperature=t, adjust_strength=a, target_prior=tuple(other))))
+    formula, logits = DeployedFormula.of(block), (z / fitted - file_term).astype(np.float32)
+    p = softmax(formula.logits(logits, Knobs(temperature=t, adjust_strength=a, target_prior=tuple(other))))
     wanted = softmax(z / t - (a * np.log(train / other) - taken))
     np.testing.assert_allclose(p, wanted, atol=1e-5)
-    same = softmax(redo.logits(logits, Knobs(adjust_strength=float(total), temperature=fitted)))
+    same = softmax(formula.logits(logits, Knobs(adjust_strength=float(total), temperature=fitted)))
     np.testing.assert_allclose(same, softmax(logits), atol=1e-6)
-    raw = redo.raw(logits)
+    raw = formula.raw(logits)
     assert raw is not None
     np.testing.assert_allclose(raw, z, atol=1e-4)
 
@@ -59,32 +63,36 @@ def test_undoing_and_redoing_gives_the_file_that_would_have_been_exported(seed: 
 def test_what_training_absorbed_counts_towards_the_total(tiny: ModuleType) -> None:
     """A balanced-softmax model absorbed strength 1: total 1 changes nothing, and total 0 gives back the train prior."""
     prior = Prior(train=(0.8, 0.2), absorbed=1.0, applied=0.0)
-    redo = Redo.of(tiny.card(classes=("a", "b"), prior=prior))
+    formula = DeployedFormula.of(tiny.card(classes=("a", "b"), prior=prior))
     logits = np.zeros((1, 2))
-    np.testing.assert_allclose(softmax(redo.logits(logits, Knobs(adjust_strength=1.0))), [[0.5, 0.5]], atol=1e-12)
-    np.testing.assert_allclose(softmax(redo.logits(logits, Knobs(adjust_strength=0.0))), [[0.8, 0.2]], atol=1e-12)
-    np.testing.assert_allclose(softmax(redo.logits(logits, Knobs(target_prior=(0.3, 0.7)))), [[0.3, 0.7]], atol=1e-12)
+    np.testing.assert_allclose(softmax(formula.logits(logits, Knobs(adjust_strength=1.0))), [[0.5, 0.5]], atol=1e-12)
+    np.testing.assert_allclose(softmax(formula.logits(logits, Knobs(adjust_strength=0.0))), [[0.8, 0.2]], atol=1e-12)
+    np.testing.assert_allclose(
+        softmax(formula.logits(logits, Knobs(target_prior=(0.3, 0.7)))), [[0.3, 0.7]], atol=1e-12
+    )
 
 
 def test_another_prior_is_exact_for_a_calibrator_that_cannot_be_undone(tiny: ModuleType) -> None:
-    redo = Redo.of(tiny.card(calibrator={"method": "isotonic"}, prior=Prior(train=tiny.TRAIN, applied=1.0)))
+    formula = DeployedFormula.of(
+        tiny.card(calibrator={"method": "isotonic"}, prior=Prior(train=tiny.TRAIN, applied=1.0))
+    )
     q = np.array([[0.1, 0.2, 0.3, 0.4]])
     term = np.log(np.array(tiny.TRAIN) * 4)
-    p = softmax(redo.logits(np.log(q) - term, Knobs(adjust_strength=0.0)))
+    p = softmax(formula.logits(np.log(q) - term, Knobs(adjust_strength=0.0)))
     np.testing.assert_allclose(p, q, atol=1e-12)
 
 
 def test_after_another_calibrator_the_temperature_divides_what_it_made(tiny: ModuleType) -> None:
-    redo = Redo.of(tiny.card(calibrator={"method": "matrix", "parameters": {}}, prior=Prior()))
+    formula = DeployedFormula.of(tiny.card(calibrator={"method": "matrix", "parameters": {}}, prior=Prior()))
     u = np.array([[1.0, 2.0, 3.0, 4.0]])
-    np.testing.assert_allclose(redo.logits(u, Knobs(temperature=2.0)), u / 2)
-    assert redo.raw(u) is None
+    np.testing.assert_allclose(formula.logits(u, Knobs(temperature=2.0)), u / 2)
+    assert formula.raw(u) is None
 
 
 def test_adjusting_is_refused_without_a_training_prior(tiny: ModuleType) -> None:
-    redo = Redo.of(tiny.card(prior=Prior()))
+    formula = DeployedFormula.of(tiny.card(prior=Prior()))
     with pytest.raises(ConfigError, match="training prior"):
-        redo.logits(np.zeros((1, 4)), Knobs(adjust_strength=1.0))
+        formula.logits(np.zeros((1, 4)), Knobs(adjust_strength=1.0))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +134,7 @@ def test_numbers_may_come_as_text_and_a_prior_as_json_or_commas() -> None:
 
 def test_a_prior_of_the_wrong_length_is_refused(tiny: ModuleType) -> None:
     with pytest.raises(DataError, match="3 values for 4 classes"):
-        Redo.of(tiny.card()).logits(np.zeros((1, 4)), Knobs(target_prior=(1, 1, 1)))
+        DeployedFormula.of(tiny.card()).logits(np.zeros((1, 4)), Knobs(target_prior=(1, 1, 1)))
 
 
 @pytest.mark.parametrize("method", ["temperature", "classwise-temperature", "vector", "matrix", "dirichlet", "beta"])
@@ -135,8 +143,8 @@ def test_every_diagonal_calibrator_of_the_toolkit_is_undone(tiny: ModuleType, me
     z = rng.normal(0, 2, (600, 3)) * np.array([1.0, 2.0, 1.5])
     y = (rng.random((600, 1)) > softmax(z / 1.5).cumsum(axis=1)).sum(axis=1).clip(0, 2)
     calibrator = fit(method, z, y)
-    redo = Redo.of(tiny.card(classes=("a", "b", "c"), calibrator=calibrator.to_dict(), prior=Prior()))
-    raw = redo.raw(calibrator.logits(z))
+    formula = DeployedFormula.of(tiny.card(classes=("a", "b", "c"), calibrator=calibrator.to_dict(), prior=Prior()))
+    raw = formula.raw(calibrator.logits(z))
     if method in ("temperature", "classwise-temperature", "vector"):
         assert raw is not None
         np.testing.assert_allclose(raw, z, atol=1e-9)

@@ -8,7 +8,7 @@ import pytest
 from calibrant.artifacts.model_card import Prior
 from calibrant.calibration.conformal import sets as fitted
 from calibrant.errors import ConfigError, FormatError
-from calibrant.serve.engine.knobs import Redo
+from calibrant.serve.engine.deployed_formula import DeployedFormula
 from calibrant.serve.engine.prediction_sets import prediction_sets
 
 P = np.array([[0.1, 0.2, 0.3, 0.4], [0.97, 0.01, 0.01, 0.01], [0.25, 0.25, 0.26, 0.24]])
@@ -48,11 +48,13 @@ def test_thresholds_of_the_calibrator_use_the_probabilities_of_its_fit(tiny: Mod
                   "conformal": {"0.1": {"kind": "lac", "threshold": 0.7}}, "fitted_on": {"rows": 10}}  # fmt: skip
     card = tiny.card(calibrator=calibrator, conformal=None, prior=Prior(train=tiny.TRAIN, applied=1.0))
     term = np.log(np.array(tiny.TRAIN) * 4)
-    got = Redo.of(card).conformal_probabilities({"logits": np.log(P) - term})
+    got = DeployedFormula.of(card).conformal_probabilities({"logits": np.log(P) - term})
     np.testing.assert_allclose(got, P, atol=1e-12)
     np.testing.assert_array_equal(prediction_sets(card, got, 0.9), P >= 0.3)
     inside = {**calibrator, "fitted_on": {"strength": 1.0, "log_prior_ratio": term.tolist()}}
-    served = Redo.of(tiny.card(calibrator=inside, conformal=None)).conformal_probabilities({"logits": np.log(P)})
+    served = DeployedFormula.of(tiny.card(calibrator=inside, conformal=None)).conformal_probabilities(
+        {"logits": np.log(P)}
+    )
     np.testing.assert_allclose(served, P, atol=1e-12)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from calibrant.serve.engine.session import Session
 from calibrant.serve.models.batcher import Batcher, Job
-from calibrant.serve.protocol.errors import Refusal
+from calibrant.serve.protocol.errors import DeadlinePassed, InternalError, Refusal
 
 OUTPUTS = ("probabilities",)
 
@@ -259,7 +259,7 @@ def test_on_one_core_a_late_request_is_refused_and_the_poisonous_row_fails_alone
     for job in (late, poisonous, kept):
         batcher.put(job)
     calls.next()
-    assert [type(job.error) for job in (late, poisonous, kept)] == [Refusal, Refusal, type(None)]
+    assert [type(job.error) for job in (late, poisonous, kept)] == [DeadlinePassed, InternalError, type(None)]
     assert len(back) == 3
     assert batcher.idle
     batcher.close()

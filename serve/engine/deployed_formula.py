@@ -1,0 +1,123 @@
+"""The formula of one deployed file, undone and done again with other knobs, on the logits that the graph returned.
+
+The file answers, with z the network's logits over its class temperatures and r = log(pi_train / pi_target),
+
+    logits = u - (a r - s r_0)        u = A z + c
+
+a is the total strength of the prior correction and s what training absorbed of it, against the uniform prior
+(r_0 = log(pi_train / uniform)). So u = logits + (a r - s r_0) is exact for every calibrator, and with it every other
+strength, prior and temperature. `temperature` means what it means in a file with runtime knobs: where the calibrator
+is a temperature, it takes its place; after any other calibrator it divides u, and is 1 unless given.
+
+z itself, for the energy and for predictions files, comes back only where A is diagonal.
+Everything here is float64 and rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.artifacts.model_card import ModelCard, Prior
+from calibrant.calibration.softmax import softmax
+from calibrant.errors import ConfigError, DataError
+from calibrant.serve.engine.knobs import TRAIN, Knobs
+from calibrant.serve.engine.prediction_sets import fitted_shift
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class DeployedFormula:
+    """Undoes and redoes the probability formula of one deployed file."""
+
+    prior: Prior
+    term: Array  # (C,) a r - s r_0, what the graph subtracted
+    fitted: float  # the calibrator's temperature, 1 where it is another map or none
+    scale: Array | None  # z = (u - shift) / scale; None where the calibrator is not diagonal
+    shift: Array
+    calibrator: str
+    conformal_shift: Array | None  # of the probabilities that the conformal thresholds were fitted on, None: the file's
+
+    @classmethod
+    def of(cls, card: ModelCard) -> DeployedFormula:
+        classes, term = len(card.classes), card.prior.shift()
+        diagonal = _diagonal(card.calibrator, classes)
+        method = str((card.calibrator or {}).get("method", "none"))
+        return cls(
+            card.prior, np.zeros(classes) if term is None else term,
+            1 / float(diagonal[0][0]) if method == "temperature" and diagonal is not None else 1.0,
+            None if diagonal is None else diagonal[0], np.zeros(classes) if diagonal is None else diagonal[1], method,
+            fitted_shift(card),
+        )  # fmt: skip
+
+    def calibrated(self, logits: NDArray[np.floating[Any]]) -> Array:
+        """u: calibrated, before any prior correction by the graph."""
+        return np.asarray(logits, np.float64) + self.term
+
+    def raw(self, logits: NDArray[np.floating[Any]]) -> Array | None:
+        """z, or None where the calibrator cannot be undone exactly."""
+        return None if self.scale is None else (self.calibrated(logits) - self.shift) / self.scale
+
+    def conformal_probabilities(self, outputs: Mapping[str, NDArray[Any]]) -> Array:
+        """The probabilities that prediction sets are made from, whatever the knobs."""
+        logits = np.asarray(outputs["logits"], np.float64)
+        return softmax(logits if self.conformal_shift is None else self.calibrated(logits) - self.conformal_shift)
+
+    def logits(self, logits: NDArray[np.floating[Any]], knobs: Knobs) -> Array:
+        """The logits that the file would have returned with these knobs."""
+        u = self.calibrated(logits)
+        if knobs.temperature is not None:
+            u = u * (self.fitted / knobs.temperature)
+        if knobs.adjust_strength is None and knobs.target_prior is None:
+            return u - self.term
+        return u - self._new_term(knobs)
+
+    def check(self, knobs: Knobs) -> None:
+        """Refuses what `logits` would refuse, before there are any."""
+        if knobs.adjust_strength is not None or knobs.target_prior is not None:
+            self._new_term(knobs)
+
+    def _new_term(self, knobs: Knobs) -> Array:
+        if self.prior.train is None:
+            raise ConfigError(
+                "the file does not know its training prior, so it cannot be adjusted to another",
+                where="adjust_strength" if knobs.adjust_strength is not None else "target_prior",
+                fix="export it with the class counts of the training set",
+            )
+        target, strength = self.prior.target, self.prior.total
+        if knobs.target_prior is not None:
+            target = self._target(knobs.target_prior)
+            # A prior is named in order to be used: full Bayes unless a strength is given or stored.
+            strength = strength or 1.0
+        if knobs.adjust_strength is not None:
+            strength = knobs.adjust_strength
+        term = replace(self.prior, target=target, applied=strength - self.prior.absorbed).shift()
+        return np.zeros_like(self.term) if term is None else term
+
+    def _target(self, prior: tuple[float, ...] | str) -> tuple[float, ...] | None:
+        if isinstance(prior, str):
+            return self.prior.train if prior == TRAIN else None
+        if len(prior) != len(self.term):
+            raise DataError(f"has {len(prior)} values for {len(self.term)} classes", where="target_prior")
+        return prior
+
+
+def _diagonal(calibrator: Mapping[str, Any] | None, classes: int) -> tuple[Array, Array] | None:
+    """(scale, shift) with u = scale * z + shift, or None for a map that is not diagonal."""
+    if calibrator is None or calibrator.get("method") in (None, "none", "identity"):
+        return np.ones(classes), np.zeros(classes)
+    p = calibrator.get("parameters") or {}
+    match calibrator["method"]:
+        case "temperature":
+            return np.full(classes, 1 / float(p["temperature"])), np.zeros(classes)
+        case "classwise-temperature":
+            return 1 / np.asarray(p["temperatures"], np.float64), np.zeros(classes)
+        case "vector":
+            return np.asarray(p["weights"], np.float64), np.asarray(p["bias"], np.float64)
+        case _:
+            return None
