@@ -132,7 +132,7 @@ def of_run(name: str) -> dict[str, Any]:
 
 
 def of_features() -> dict[str, Any]:
-    from calibrant.train.heads.cache import FeatureCache
+    from calibrant.train.heads.features.cache import FeatureCache
 
     cache = FeatureCache.open(V1 / "features")
     out: dict[str, Any] = {"classes": list(cache.class_names), "splits": sorted(cache.splits())}
