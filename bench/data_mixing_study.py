@@ -77,7 +77,7 @@ def train(variant: str, seed: int, images: Path, folder: Path, asked: argparse.N
         train_config({
             "out": str(folder / "run"), "seed": seed, "data": {"path": str(images)},
             "augment": {"crop": "pad", "pad": 0.1, "flip": "both", **VARIANTS[variant]},
-            "model": {"name": asked.model, "image_size": 64}, "optimizer": {"lr": 4e-3},
+            "model": {"name": asked.model, "image_size": 64, "crop_pct": 1.0}, "optimizer": {"lr": 4e-3},
             "schedule": {"epochs": asked.epochs, "warmup_epochs": 3},
             "engine": {"batch_size": 64, "tensorboard": False, "device": "cpu", "select": "nll"},
         }),

@@ -100,11 +100,12 @@ def bench_train(repeats: int) -> list[dict[str, Any]]:
 
 def bench_extract(images: Path, weights: Path | None, model: str, repeats: int, count: int) -> list[dict[str, Any]]:
     """Decoding, transform and forward against the forward alone, on the same images and thread."""
-    from calibrant.train.heads.features.backbone import evaluation_transform, load_backbone
+    from calibrant.train.heads.features.backbone import load_backbone
     from calibrant.train.heads.features.extract import forward_views, read_splits
+    from calibrant.train.model.evaluation_transform import evaluation_transform
 
     backbone = load_backbone(model, weights=weights, pretrained=False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    preprocessing = evaluation_transform(backbone)
+    preprocessing = evaluation_transform(backbone.model)
     _, splits = read_splits(images)
     part = splits["train"].rows(np.linspace(0, len(splits["train"]) - 1, count).astype(np.intp))
     x = torch.randn(32, 3, *preprocessing.size).to(memory_format=torch.channels_last)
@@ -163,12 +164,13 @@ def bench_fused(images: Path, weights: Path | None, model: str, repeats: int) ->
     import onnxruntime as ort
 
     from calibrant.export import export_onnx
-    from calibrant.train.heads.features.backbone import evaluation_transform, load_backbone
+    from calibrant.train.heads.features.backbone import load_backbone
     from calibrant.train.heads.fused import fuse
+    from calibrant.train.model.evaluation_transform import evaluation_transform
     from calibrant.train.model.feature_model import build_model
 
     backbone = load_backbone(model, weights=weights, pretrained=False)
-    preprocessing = evaluation_transform(backbone)
+    preprocessing = evaluation_transform(backbone.model)
     x, y = toy(500)
     lda = ["head.kind=lda", "head.between=0.15", "head.shrinkage=0.8", "input.power=0.5"]
     heads: dict[str, tuple[list[str], tuple[str, ...]]] = {

@@ -6,6 +6,7 @@ it was evaluated on. It crosses the stages as a block in the run's config and in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -52,6 +53,20 @@ class Preprocessing:
             )  # fmt: skip
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FormatError(f"damaged preprocessing block ({error})", where=where) from None
+
+    @classmethod
+    def of_timm(cls, config: Mapping[str, Any], size: tuple[int, int]) -> Preprocessing:
+        """What timm's evaluation does by its data configuration: shorter side to floor(size / crop_pct), then the crop.
+
+        Differs: crop_mode "border", which pads, is taken as "center".
+        """
+        interpolation, mean, std = str(config["interpolation"]), config["mean"], config["std"]
+        return cls(
+            size, math.floor(max(size) / float(config["crop_pct"])),
+            "squash" if config["crop_mode"] == "squash" else "center",
+            interpolation if interpolation in get_args(Interpolation) else "bicubic",  # type: ignore[arg-type]
+            (float(mean[0]), float(mean[1]), float(mean[2])), (float(std[0]), float(std[1]), float(std[2])),
+        )  # fmt: skip
 
     def pixels(self, image: Image.Image) -> NDArray[np.uint8]:
         """uint8 [H, W, 3]: resize and crop in one resampling step.

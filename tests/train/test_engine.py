@@ -437,7 +437,7 @@ def test_evaluation_transform_follows_the_settings(small: Small) -> None:
     def made(*settings: str) -> Preprocessing:
         return build_network(small("model.name=test_vit", *settings), 3)[1]
 
-    assert made().resize == 32  # small images are not cropped
+    assert made().resize == 33  # of timm's crop_pct, .95: floor(32 / .95)
     assert made("model.image_size=128", "model.crop_pct=0.5").resize == 256
     assert made().mean == (0.5, 0.5, 0.5)  # the model's own
     assert made("model.normalise=imagenet").mean == (0.485, 0.456, 0.406)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.config import TrainConfig
+from calibrant.train.model.evaluation_transform import evaluation_transform
 from calibrant.train.model.feature_model import FeatureModel, build_model
 
 
@@ -19,7 +18,7 @@ def build_network(config: TrainConfig, num_classes: int) -> tuple[FeatureModel, 
     )  # fmt: skip
     if m.freeze == "backbone":
         freeze_backbone(network)
-    return network, resolve_preprocessing(network, crop_pct=m.crop_pct, normalise=m.normalise)
+    return network, evaluation_transform(network, crop_pct=m.crop_pct, normalise=m.normalise, small_stem=m.small_stem)
 
 
 def freeze_backbone(network: FeatureModel) -> None:
@@ -30,26 +29,3 @@ def freeze_backbone(network: FeatureModel) -> None:
         for p in layer.parameters():
             p.requires_grad_(True)
     network.frozen = True
-
-
-def resolve_preprocessing(
-    network: FeatureModel, *, crop_pct: float | None = None, normalise: Literal["model", "imagenet"] = "model"
-) -> Preprocessing:
-    """timm's data configuration for the model at its input size.
-
-    Differs: images of up to 96 px are not cropped (crop_pct 1): they are small because they have been cropped already.
-    """
-    from timm.data import resolve_data_config
-
-    height, width = network.input_size
-    found = resolve_data_config({"input_size": (3, height, width)}, model=network.network)
-    if crop_pct is None:
-        crop_pct = 1.0 if max(height, width) <= 96 else float(found["crop_pct"])
-    imagenet = Preprocessing((height, width), height)
-    mean, std = (imagenet.mean, imagenet.std) if normalise == "imagenet" else (found["mean"], found["std"])
-    return Preprocessing(
-        (height, width), int(min(height, width) / crop_pct),
-        "squash" if found["crop_mode"] == "squash" else "center",
-        found["interpolation"] if found["interpolation"] != "random" else "bicubic",
-        (mean[0], mean[1], mean[2]), (std[0], std[1], std[2]),
-    )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.atomic import replacing
-from calibrant.errors import ConfigError, FormatError, ModelError
+from calibrant.errors import FormatError, ModelError
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.heads.features.cache import FeatureCache, Pooling
 from calibrant.train.model.feature_model import FeatureModel, build_model
@@ -100,27 +99,6 @@ def load_backbone(
     )
     model.eval().requires_grad_(False)
     return Backbone(model, pooling, name, options)
-
-
-def evaluation_transform(
-    backbone: Backbone, *, image_size: int | None = None, crop_pct: float | None = None
-) -> Preprocessing:
-    """The evaluation transform that the weights were made for, at another size or crop where asked."""
-    from timm.data import resolve_model_data_config
-
-    config = resolve_model_data_config(backbone.model.network)
-    size = (image_size, image_size) if image_size else tuple(int(v) for v in backbone.model.input_size)
-    share = float(crop_pct if crop_pct is not None else config["crop_pct"])
-    if not 0 < share <= 1:
-        raise ConfigError(f"crop_pct is {share:g}, but must be in (0, 1]")
-    interpolation = str(config["interpolation"])
-    known = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
-    mean, std = config["mean"], config["std"]
-    return Preprocessing(
-        (size[0], size[1]), math.floor(max(size) / share), "squash" if config["crop_mode"] == "squash" else "center",
-        interpolation if interpolation in known else "bicubic",  # type: ignore[arg-type]
-        (float(mean[0]), float(mean[1]), float(mean[2])), (float(std[0]), float(std[1]), float(std[2])),
-    )  # fmt: skip
 
 
 def save_backbone(cache: Path, backbone: Backbone) -> None:

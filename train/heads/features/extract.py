@@ -26,7 +26,6 @@ from calibrant.train.heads.device import chosen_device
 from calibrant.train.heads.features.backbone import (
     BACKBONE_FILE,
     Backbone,
-    evaluation_transform,
     load_backbone,
     save_backbone,
 )
@@ -40,6 +39,7 @@ from calibrant.train.heads.features.cache import (
     write_shard,
 )
 from calibrant.train.heads.features.views import Pixels, check_view, make_view
+from calibrant.train.model.evaluation_transform import evaluation_transform
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def extract(config: FeatureConfig) -> Extracted:
         config.model, pooling=config.pooling, pretrained=config.pretrained, weights=config.weights, input_size=size,
         options=config.options,
     )  # fmt: skip
-    preprocessing = evaluation_transform(backbone, image_size=config.image_size, crop_pct=config.crop_pct)
+    preprocessing = evaluation_transform(backbone.model, crop_pct=config.crop_pct)
     wanted = describe(config, backbone, preprocessing, class_names, splits)
     cache = _open_or_start(config.out, wanted)
     if config.keep_backbone and not (config.out / BACKBONE_FILE).is_file():
