@@ -18,7 +18,7 @@ from calibrant.train.heads.posthoc import PostHoc, fit_posthoc
 from calibrant.train.heads.scores import measure
 from calibrant.train.heads.split import Fold, hold_out, redraw
 from calibrant.train.heads.training.ensemble import train_heads
-from calibrant.train.heads.training.trainer import TrainedHead
+from calibrant.train.heads.training.trained import TrainedHead
 from calibrant.train.seeds import derive
 
 Logits = NDArray[np.float32]

@@ -16,7 +16,7 @@ from calibrant.train.heads.config import HeadKind
 from calibrant.train.heads.features.backbone import Backbone, load_backbone
 from calibrant.train.heads.features.views import IN_GRAPH
 from calibrant.train.heads.training.modules import Folded, Head, Transform, folded, last_linear, make_body
-from calibrant.train.heads.training.trainer import TrainedHead
+from calibrant.train.heads.training.trained import TrainedHead
 from calibrant.train.model.feature_model import FeatureModel
 
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from calibrant.errors import ConfigError
 from calibrant.train.heads.config import HeadConfig
 from calibrant.train.heads.training.modules import Folded, Head, folded, last_linear
-from calibrant.train.heads.training.trainer import TrainedHead, train_head
+from calibrant.train.heads.training.trained import TrainedHead
+from calibrant.train.heads.training.trainer import train_head
 from calibrant.train.losses import create_loss
 from calibrant.train.seeds import derive
 

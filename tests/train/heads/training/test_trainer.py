@@ -13,9 +13,10 @@ from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 
 from calibrant.errors import ConfigError
 from calibrant.train.heads.config import head_config
+from calibrant.train.heads.training.balance import class_weights, sampling_weights
 from calibrant.train.heads.training.ensemble import train_heads
 from calibrant.train.heads.training.modules import AttentionPool
-from calibrant.train.heads.training.trainer import TrainedHead, class_weights, sampling_weights
+from calibrant.train.heads.training.trained import TrainedHead
 from calibrant.train.losses import LOSSES, create_loss
 from calibrant.train.seeds import derive
 
