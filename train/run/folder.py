@@ -28,7 +28,7 @@ from calibrant.config import build
 from calibrant.errors import FormatError
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.model.feature_model import FeatureModel, build_model
-from calibrant.train.vit.config import TokenReduction
+from calibrant.train.vit.config import TokenReduction, stored
 
 FORMAT_VERSION = 1
 MODEL_FILE, CONFIG_FILE, CHECKPOINT_FILE = "model.safetensors", "config.json", "checkpoint.safetensors"
@@ -133,7 +133,8 @@ def rebuild(model: Mapping[str, Any], num_classes: int, preprocessing: Preproces
     return build_model(
         str(model["name"]), num_classes, input_size=preprocessing.size, small_stem=bool(model["small_stem"]),
         cosine_head=bool(model["cosine_head"]),
-        token_reduction=None if reduction is None else build(TokenReduction, reduction, where="token_reduction"),
+        token_reduction=None if reduction is None else
+        build(TokenReduction, stored(reduction), where="token_reduction"),
         **model["options"],
     )  # fmt: skip
 
@@ -200,6 +201,9 @@ def read_config(run: Path) -> dict[str, Any]:
             f"run format {version} is newer than this Calibrant reads ({FORMAT_VERSION})",
             where=file, fix="update calibrant",
         )  # fmt: skip
+    model = block.get("config", {}).get("model")
+    if isinstance(model, dict) and model.get("token_reduction"):
+        model["token_reduction"] = stored(model["token_reduction"])
     return dict(block)
 
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from calibrant.errors import ModelError
 from calibrant.train.vit.config import TokenReduction
+from calibrant.train.vit.reductions.table import REDUCTIONS
 from calibrant.train.vit.tokens import Tokens
 
-MERGING = ("tome", "patchmerger", "sit", "dpcknn")  # a merged token has no single position to rotate by
 BLOCKS = (Block, ResPostBlock, EvaBlock, EvaBlockPostNorm)
 ATTENTIONS = (Attention, AttentionRope, EvaAttention)
 
@@ -44,13 +44,15 @@ def check(vit: Any, settings: TokenReduction) -> None:
     if not isinstance(getattr(vit, "patch_drop", None), (nn.Identity, type(None))):
         raise ModelError("patch dropout and token reduction both drop patches", fix="set patch_drop_rate to 0")
     check_size(vit)
-    if getattr(vit, "rope", None) is not None and settings.method in MERGING:
+    method = REDUCTIONS.get(settings.method)
+    if getattr(vit, "rope", None) is not None and method is not None and method.merges:
+        *others, last = (m.name for m in REDUCTIONS.values() if not m.merges)
         raise ModelError(
             f"{settings.method} merges tokens, but this {name} rotates each by its own position",
-            fix="use topk, evit, dynamicvit or ats",
+            fix=f"use {', '.join(others)} or {last}",
         )
     pooled = vit.global_pool != "token" or getattr(vit, "attn_pool", None) is not None
-    if settings.head == "none" and pooled and settings.method in ("ats", "dynamicvit"):
+    if settings.head == "none" and pooled and method is not None and method.masks:
         raise ModelError(
             f"{settings.method} masks tokens, which {vit.global_pool!r} pooling would count",
             fix='build the network with global_pool="token", or use the CLA head',

@@ -14,7 +14,7 @@ class CrossLayerCache(nn.Module):
 
     After block i with output x of N tokens: (1) if i in Q: m <- N, append the list in order, empty it; (2) if
     i < max Q: push mean(x[1:m]) (without registers; with the class token if pool_class) and the last n tokens of x.
-    Q = locations and, with late recovery, block L - 2. Nothing is detached.
+    Q = locations and, with late recovery, block L - 2. Nothing is detached. n may be 0: then means alone are kept.
     Source: Rios et al. 2025, spec/clca.md 3. Differs: padding slots of ATS do not count in the mean.
     """
 
@@ -30,6 +30,8 @@ class CrossLayerCache(nn.Module):
     ) -> None:
         super().__init__()
         self.tokens, self.recovery, self.pool, self.pool_class = tokens, recovery, pool, pool_class
+        if tokens == 0:
+            return
         self.clr = nn.Parameter(class_token.detach().expand(1, tokens, -1).clone())
         self.clr_pos = nn.Parameter(torch.randn_like(self.clr) * 0.02) if positions else None
 
@@ -48,7 +50,8 @@ class CrossLayerCache(nn.Module):
         if i < self.recovery[-1]:
             if self.pool:
                 store.held.append(self._mean(t, store.pooled))
-            store.held.append(t.x[:, -self.tokens :])
+            if self.tokens:
+                store.held.append(t.x[:, -self.tokens :])
         return t
 
     def _mean(self, t: Tokens, end: int) -> Tensor:

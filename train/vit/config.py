@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 from calibrant.errors import ConfigError, did_you_mean
+from calibrant.train.vit.reductions.table import REDUCTIONS
 
-METHODS = ("none", "topk", "evit", "dynamicvit", "ats", "tome", "patchmerger", "sit", "dpcknn")
+METHODS = ("none", *REDUCTIONS)
 HEADS = ("none", "cla", "ifa")
-HeadName = Literal["none", "cla", "ifa"]
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,10 @@ class TokenReduction:
     keep_rate: share of the tokens that each stage keeps, one number or one per location, 0 < r <= 1 (1 = leave alone).
     locations: 0-based blocks in which tokens may shrink.
     cla: True or "cla" = cross-layer aggregation head, "ifa" = its linear baseline, False = the network's own head.
-    cache_tokens: learnable tokens of the cross-layer cache, 0 = no cache; cache_pool adds the mean of the patches to
-    every write, cache_pool_class counts the class token into it, late_recovery reads once more before the last block.
+    cache_tokens: learnable tokens of the cross-layer cache; cache_pool adds the mean of the patches to every write
+    (None: where there are such tokens), cache_pool_class counts the class token into it, late_recovery reads once more
+    before the last block. cache_pool = True beside cache_tokens = 0 is a cache of means alone; with neither there is no
+    cache, and `cache` says so (None: derived).
     tome_repeat: let ToMe reach rates below one half by repeated matching; off, it follows the paper (half at most).
     """
 
@@ -29,12 +32,13 @@ class TokenReduction:
     locations: tuple[int, ...] = (3, 6, 9)
     cla: bool | str = False
     cache_tokens: int = 0
-    cache_pool: bool = True
+    cache_pool: bool | None = None
     cache_pool_class: bool = False
     late_recovery: bool = True
     tome_repeat: bool = False
     cla_multiplier: int = 2
     ratio_weight: float = 2.0
+    cache: bool | None = None
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -59,6 +63,13 @@ class TokenReduction:
             raise ConfigError(f'no head is called "{self.cla}"', fix=did_you_mean(str(self.cla), HEADS))
         if self.cache_tokens < 0:
             raise ConfigError(f"cache_tokens is {self.cache_tokens}", fix="use 0 (no cache) or more")
+        asked = self.cache_tokens > 0 or self.cache_pool is True
+        if self.cache is True and not asked:
+            raise ConfigError("cache is on, but holds nothing", fix="set cache_tokens, or cache_pool = true")
+        if self.cache is None:
+            object.__setattr__(self, "cache", asked)
+        if self.cache_pool is None:
+            object.__setattr__(self, "cache_pool", True)
         if self.cla_multiplier < 1:
             raise ConfigError(f"cla_multiplier is {self.cla_multiplier}", fix="use 1 or more (the paper's is 2)")
         if self.ratio_weight < 0:
@@ -83,3 +94,11 @@ class TokenReduction:
                 f"location {self.locations[-1]} is outside the network, which has blocks 0 to {depth - 1}",
                 fix="give smaller locations",
             )
+
+
+def stored(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a run wrote down, as `TokenReduction` reads them today.
+
+    Runs of before there was a cache of means alone wrote cache_pool = true beside cache_tokens = 0 and had no cache.
+    """
+    return {**table, "cache": table.get("cache", table.get("cache_tokens", 0) > 0)}

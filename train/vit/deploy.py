@@ -14,7 +14,7 @@ from calibrant.train.vit.backbone import check_size, embed_patches, refuse_wrong
 from calibrant.train.vit.cache import CrossLayerCache, Store
 from calibrant.train.vit.cla import CLAHead, fold
 from calibrant.train.vit.hook import ReducedViT, reduce_tokens
-from calibrant.train.vit.inference_block import FusableGELU, LeanLayer
+from calibrant.train.vit.inference_block import FusableGELU, InferenceBlock
 from calibrant.train.vit.tokens import Tokens
 
 Attention = Literal["fused", "portable"]
@@ -57,7 +57,7 @@ class DeployViT(nn.Module):
         self.prefix = int(vit.num_prefix_tokens)
         self.embed = _Patches(vit)
         self.norm_pre = vit.norm_pre
-        self.layers = nn.ModuleList(LeanLayer(b, i, fused=fused) for i, b in enumerate(vit.blocks))
+        self.layers = nn.ModuleList(InferenceBlock(b, i, fused=fused) for i, b in enumerate(vit.blocks))
         self.stages = getattr(net, net.settings.method) if net.settings.method != "none" else None
         self.clc: CrossLayerCache | None = getattr(net, "clc", None)
         self.norm, self.fc_norm = vit.norm, vit.fc_norm
@@ -164,7 +164,7 @@ class _Patches(nn.Module):
             t = Tokens(torch.cat([self.first.expand(x.shape[0], -1, -1), x], 1), self.prefix, rope=self.rope)
         else:
             t = embed_patches(self._vit, images)
-        return t if clc is None else t.append(clc.start(t.x.shape[0]))
+        return t if clc is None or not clc.tokens else t.append(clc.start(t.x.shape[0]))
 
 
 class _FoldedCLA(nn.Module):

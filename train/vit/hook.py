@@ -21,15 +21,8 @@ from calibrant.train.vit.backbone import (
 from calibrant.train.vit.cache import CrossLayerCache, Store
 from calibrant.train.vit.cla import CLAHead, IFAHead, classifier
 from calibrant.train.vit.config import TokenReduction
-from calibrant.train.vit.reductions.ats import ATS
-from calibrant.train.vit.reductions.dpcknn import DPCKNN
-from calibrant.train.vit.reductions.dynamicvit import DynamicViT
-from calibrant.train.vit.reductions.evit import EViT
-from calibrant.train.vit.reductions.patchmerger import PatchMerger
-from calibrant.train.vit.reductions.sit import SiT
-from calibrant.train.vit.reductions.stage import Reduction, Stage
-from calibrant.train.vit.reductions.tome import ToMe
-from calibrant.train.vit.reductions.topk import TopK
+from calibrant.train.vit.reductions.stage import Stage
+from calibrant.train.vit.reductions.table import REDUCTIONS
 from calibrant.train.vit.tokens import Tokens
 
 Watcher = Callable[[str, int, Tokens], None]
@@ -43,12 +36,13 @@ def reduce_tokens(
     locations: tuple[int, ...] = (3, 6, 9),
     cla: bool | str = False,
     cache_tokens: int = 0,
-    cache_pool: bool = True,
+    cache_pool: bool | None = None,
     cache_pool_class: bool = False,
     late_recovery: bool = True,
     tome_repeat: bool = False,
     cla_multiplier: int = 2,
     ratio_weight: float = 2.0,
+    cache: bool | None = None,
 ) -> ReducedViT:
     """The timm network `vit` with its tokens reduced by `method`; the options are those of `TokenReduction`.
 
@@ -70,6 +64,7 @@ def reduce_tokens(
         tome_repeat,
         cla_multiplier,
         ratio_weight,
+        cache,
     )
     check(vit, settings)
     return ReducedViT(vit, settings)
@@ -94,7 +89,7 @@ class ReducedViT(nn.Module):
         self._auxiliary: Tensor | None = None
         self._stage_of = {block: s for s, block in enumerate(settings.locations) if settings.rates[s] < 1.0}
         self._read = tuple(sorted({*settings.locations, self.depth - 1}))
-        patches, cached = vit.patch_embed.num_patches, settings.cache_tokens > 0
+        patches, cached = vit.patch_embed.num_patches, bool(settings.cache)
         if settings.method != "none":
             stages = [Stage(s, settings.rates, cached) for s in range(len(settings.rates))]
             self._add(settings.method, nn.ModuleList(_make(settings, s, vit.embed_dim, patches) for s in stages))
@@ -111,7 +106,7 @@ class ReducedViT(nn.Module):
                 settings.cache_tokens,
                 tuple(sorted({*settings.locations, *late})),
                 positions=embeds_class(vit),
-                pool=settings.cache_pool,
+                pool=bool(settings.cache_pool),
                 pool_class=settings.cache_pool_class,
             )
             self._add("clc", cache)
@@ -172,7 +167,8 @@ class ReducedViT(nn.Module):
             t = replace(t, where=place.expand(t.x.shape[0], -1))
         if clc is not None:
             store = Store(t.x.shape[1])
-            t = t.append(vit.pos_drop(clc.start(t.x.shape[0])))
+            if clc.tokens:
+                t = t.append(vit.pos_drop(clc.start(t.x.shape[0])))
         return t.with_x(vit.norm_pre(t.x)), store, patches
 
     def _block(self, i: int, t: Tokens, patches: int) -> Tokens:
@@ -303,24 +299,11 @@ class ReducedViT(nn.Module):
 def _make(settings: TokenReduction, stage: Stage, dim: int, patches: int) -> nn.Module:
     if stage.rate == 1.0:
         return nn.Identity()  # a stage that keeps everything owns no weights
-    reduction: Reduction
-    match settings.method:
-        case "topk":
-            reduction = TopK(stage)
-        case "evit":
-            reduction = EViT(stage)
-        case "dynamicvit":
-            reduction = DynamicViT(stage, dim)
-        case "ats":
-            reduction = ATS(stage)
-        case "tome":
-            reduction = ToMe(stage, repeat=settings.tome_repeat)
-        case "patchmerger":
-            reduction = PatchMerger(stage, dim, patches)
-        case "sit":
-            reduction = SiT(stage, dim, patches)
-        case _:
-            reduction = DPCKNN(stage, dim)
+    method = REDUCTIONS[settings.method]
+    given = {"dim": dim, "patches": patches}
+    arguments: dict[str, Any] = {name: given[name] for name in method.needs}
+    arguments |= {keyword: getattr(settings, setting) for setting, keyword in method.options.items()}
+    reduction = method.load()(stage, **arguments)
     for layer in reduction.modules():
         if isinstance(layer, nn.Linear):
             nn.init.trunc_normal_(layer.weight, std=0.02)

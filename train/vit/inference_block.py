@@ -24,7 +24,7 @@ class FusableGELU(nn.Module):
         return (0.5 * x) * (1.0 + torch.erf(x / SQRT2))
 
 
-class LeanLayer(nn.Module):
+class InferenceBlock(nn.Module):
     """The same numbers as the timm block it is made from, for evaluation only.
 
     Linear layers see (B N, D), so that each is one Gemm with its bias inside; q, k and v come from one product, split

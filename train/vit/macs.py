@@ -1,22 +1,15 @@
-"""What a token-reduced network costs: multiply-accumulates by formula, and as counted while it runs."""
+"""What a token-reduced network costs: multiply-accumulates by formula."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from calibrant.train.vit.hook import ReducedViT
-from calibrant.train.vit.reductions.ats import ATS
-from calibrant.train.vit.reductions.evit import EViT
 from calibrant.train.vit.reductions.stage import Reduction
-from calibrant.train.vit.reductions.tome import ToMe
-from calibrant.train.vit.reductions.topk import TopK
-
-BETWEEN = (TopK, EViT, ToMe)  # shrink between attention and MLP; ATS inside attention, the rest before the block
+from calibrant.train.vit.reductions.table import REDUCTIONS, Method
 
 
 @dataclass(frozen=True)
@@ -51,6 +44,7 @@ def count_macs(model: nn.Module) -> Macs:
     n = prefix + patches
     if clc is not None:
         n, suffix = n + clc.tokens, clc.tokens
+    method = REDUCTIONS.get(model.settings.method) if isinstance(model, ReducedViT) else None
     blocks, tokens = [], []
     for i, block in enumerate(vit.blocks):
         reduction = _reduction(model, i)
@@ -59,7 +53,7 @@ def count_macs(model: nn.Module) -> Macs:
         if reduction is not None:
             after = prefix + reduction.leaves(n - prefix, patches, suffix)
             extra = reduction.extra_macs(n - prefix, patches, suffix, dim)
-        blocks.append(_block(block, reduction, n, after, dim) + extra)
+        blocks.append(_block(block, None if reduction is None else method, n, after, dim) + extra)
         tokens.append(after)
         n = after
         if clc is not None:
@@ -71,22 +65,6 @@ def count_macs(model: nn.Module) -> Macs:
     return Macs(embedding + sum(blocks) + head, embedding, tuple(blocks), head, tuple(tokens))
 
 
-def executed_macs(model: nn.Module, image_size: tuple[int, int]) -> int:
-    """Multiply-accumulates of the matrix products and convolutions that one image really passes through.
-
-    Lower than `count_macs` where this code does less than the paper's formula (ATS computes the sampled rows only),
-    higher by small products that the formula leaves out (the class token's attention row, merging).
-    """
-    parameter = next(model.parameters())
-    image = torch.zeros(1, 3, *image_size, dtype=parameter.dtype, device=parameter.device)
-    before = model.training
-    model.eval()
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        model(image)
-    model.train(before)
-    return int(counter.get_total_flops()) // 2
-
-
 def _reduction(model: nn.Module, i: int) -> Reduction | None:
     stage = model._stage_of.get(i) if isinstance(model, ReducedViT) else None
     if stage is None or not isinstance(model, ReducedViT):
@@ -95,12 +73,12 @@ def _reduction(model: nn.Module, i: int) -> Reduction | None:
     return reduction
 
 
-def _block(block: Any, reduction: Reduction | None, n: int, after: int, dim: int) -> int:
+def _block(block: Any, method: Method | None, n: int, after: int, dim: int) -> int:
     attention, mlp = _weights(block.attn), _weights(block.mlp)
-    if isinstance(reduction, ATS):
+    if method is not None and method.shrinks == "attention":
         projection = _weights(block.attn.proj)
         return n * (attention - projection) + n * n * dim + after * n * dim + after * projection + after * mlp
-    inside = n if reduction is None or isinstance(reduction, BETWEEN) else after
+    inside = after if method is not None and method.shrinks == "input" else n
     return inside * attention + 2 * inside * inside * dim + after * mlp
 
 

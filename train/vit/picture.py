@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant.atomic import replacing
 from calibrant.errors import ModelError
 from calibrant.train.vit.hook import ReducedViT
-from calibrant.train.vit.reductions.dpcknn import DPCKNN
-from calibrant.train.vit.reductions.evit import EViT
-from calibrant.train.vit.reductions.patchmerger import PatchMerger
-from calibrant.train.vit.reductions.sit import SiT
-from calibrant.train.vit.reductions.tome import ToMe
+from calibrant.train.vit.reductions.table import REDUCTIONS
 from calibrant.train.vit.tokens import Tokens
 
 DROPPED = -1
@@ -56,7 +49,7 @@ def kept(model: ReducedViT, images: Tensor) -> list[list[KeptStage]]:
         stage = model._stage_of.get(block)
         if event != "out" or stage is None or t.where is None:
             return
-        fused = t.x.shape[1] - 1 if isinstance(_reduction(model, stage), EViT) else DROPPED
+        fused = t.x.shape[1] - 1 if REDUCTIONS[model.settings.method].fuses else DROPPED
         for b, before in enumerate(stages):
             where = t.where[b].cpu().numpy().reshape(rows, columns).copy()
             where[where == fused] = DROPPED
@@ -72,13 +65,9 @@ def kept(model: ReducedViT, images: Tensor) -> list[list[KeptStage]]:
     return stages
 
 
-def _reduction(model: ReducedViT, stage: int) -> Any:
-    return getattr(model, model.settings.method)[stage]
-
-
 def merges(model: ReducedViT) -> bool:
     """Whether tokens are merged, so that the drawing shows groups, or dropped, so that it shows holes."""
-    return isinstance(_reduction(model, next(iter(model._stage_of.values()))), (ToMe, DPCKNN, SiT, PatchMerger))
+    return REDUCTIONS[model.settings.method].merges
 
 
 def _grid(model: ReducedViT, images: Tensor) -> tuple[int, int]:
@@ -115,14 +104,3 @@ def _panel(image: NDArray[np.uint8], stage: KeptStage, merged: bool) -> NDArray[
         out[edge] = 255.0
     out[~there] = 0.25 * out[~there].mean(-1, keepdims=True) + 150.0
     return out.round().clip(0, 255).astype(np.uint8)
-
-
-def save_picture(path: Path, model: ReducedViT, images: Tensor, shown: list[NDArray[np.uint8]]) -> None:
-    """Write a PNG with one row per image: the image as `shown` (H, W, 3) and what each stage keeps of it."""
-    from PIL import Image
-
-    lines = [draw(s, k, merged=merges(model)) for s, k in zip(shown, kept(model, images), strict=True)]
-    gap = np.full((4, lines[0].shape[1], 3), 255, np.uint8)
-    stacked = np.concatenate([part for line in lines for part in (line, gap)][:-1])
-    with replacing(path) as temporary:
-        Image.fromarray(stacked).save(temporary, format="PNG", optimize=True)

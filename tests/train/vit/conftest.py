@@ -48,14 +48,15 @@ class Reference:
     def build(self, case: dict[str, Any]) -> ReducedViT:
         """The network of a case with the reference weights, in evaluation mode."""
         flavour = case.get("backbone", "plain")
+        clr = case.get("num_clr", int(case["config"] == "clc"))
         model = reduce_tokens(
             backbone(flavour),
             case["method"],
             keep_rate=case["keep_rate"],
             locations=tuple(case.get("loc", (3, 6, 9))),
             cla=case.get("cla", False),
-            cache_tokens=case.get("num_clr", int(case["config"] == "clc")),
-            cache_pool=case.get("gap", True),
+            cache_tokens=clr,
+            cache_pool=case.get("gap", True) if clr else None,  # "gap" is written for cases without a cache too
             cache_pool_class=case.get("pool_cls", False),
             late_recovery=case.get("last", True),
         )

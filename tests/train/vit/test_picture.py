@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from calibrant.errors import CalibrantError
 from calibrant.train.vit import METHODS, reduce_tokens
-from calibrant.train.vit.picture import DROPPED, KeptStage, draw, kept, save_picture
+from calibrant.train.vit.picture import DROPPED, KeptStage, draw, kept
 
 Make = Callable[..., Any]
 MERGING = ("tome", "patchmerger", "sit", "dpcknn")
@@ -70,15 +68,6 @@ def test_drawing_dims_what_was_dropped_and_averages_what_was_merged() -> None:
     merged = draw(image, [KeptStage(3, np.ones((2, 2), np.int64), 1)], merged=True)
     assert (merged[:2, 8:] == 125).all()  # a quarter of 200, three quarters of 100
     assert (merged[2:, 8:] == 75).all()
-
-
-def test_picture_file_has_a_row_per_image(make_backbone: Make, tmp_path: Path) -> None:
-    model = reduce_tokens(make_backbone(img_size=(40, 56), depth=6), "evit", keep_rate=0.5, locations=(1, 3))
-    shown = [np.full((40, 56, 3), 90, np.uint8)] * 2
-    save_picture(tmp_path / "kept.png", model, images(), shown)
-    with Image.open(tmp_path / "kept.png") as picture:
-        assert picture.size == (3 * 56 + 2 * 4, 2 * 40 + 4)
-    assert [p.name for p in tmp_path.iterdir()] == ["kept.png"]
 
 
 def test_network_that_drops_nothing_has_no_picture(make_backbone: Make) -> None:

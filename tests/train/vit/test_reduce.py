@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 from calibrant.errors import CalibrantError
 from calibrant.train.vit import METHODS, TokenReduction, reduce_tokens
-from calibrant.train.vit.reductions.ats import ATS
-from calibrant.train.vit.reductions.tome import merge_pairs
 from calibrant.train.vit.tokens import Tokens
 
 REDUCING = [m for m in METHODS if m != "none"]
@@ -147,40 +145,6 @@ def test_different_rates_per_stage_and_a_stage_that_keeps_all(make_backbone: Mak
     model.tokens(picture(), lambda event, i, t: counts.append(t.count) if event == "out" else None)
     assert counts == [49, 49, 24, 24, 6, 6]  # floor(49 * 0.5), floor(49 * 0.125)
     assert [n for n in model.state_dict() if n.startswith("sit.0")] == []
-
-
-def test_tome_repeats_until_a_low_rate_is_reached(make_backbone: Make) -> None:
-    counts = {}
-    for repeat in (False, True):
-        vit = small(make_backbone)
-        model = reduce_tokens(vit, "tome", keep_rate=0.25, locations=(1, 3), tome_repeat=repeat).eval()
-        left: list[Tokens] = []
-        model.tokens(picture(), lambda event, i, t, left=left: left.append(t) if event == "out" else None)
-        counts[repeat] = [t.x.shape[1] for t in left]
-        assert left[-1].size is not None
-        torch.testing.assert_close(left[-1].size.sum(1), torch.full((2,), 50.0))  # nobody got lost
-    assert counts[False] == [50, 26, 26, 17, 17, 17]  # 24 of 37, then 9
-    assert counts[True] == [50, 13, 13, 4, 4, 4]  # 12 and 3 patches, as asked
-
-
-def test_tome_averages_by_size_by_hand() -> None:
-    x = torch.tensor([[[9.0], [1.0], [1.0], [5.0], [3.0], [7.0]]])
-    size = torch.tensor([[1.0, 1.0, 3.0, 1.0, 1.0, 2.0]])
-    metric = torch.tensor([[[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0], [1.0, 1.0], [-1.0, 0.0]]])
-    t, _ = merge_pairs(Tokens(x, 1, size=size), metric, 1)
-    # Token 2 (value 1, size 3) goes into token 3 (value 5, size 1): (3 * 1 + 1 * 5) / 4 = 2.
-    assert t.x.flatten().tolist() == [9.0, 3.0, 1.0, 2.0, 7.0]
-    assert t.size is not None
-    assert t.size.flatten().tolist() == [1.0, 1.0, 1.0, 4.0, 2.0]
-
-
-def test_ats_samples_by_hand() -> None:
-    score = torch.tensor([[1.0, 0.0, 6.0, 1.0]])  # c = 0.125, 0.125, 0.875, 1; u = 1/8, 3/8, 5/8 for K = 3
-    index, fresh = ATS.sample(score, torch.ones(1, 4, dtype=torch.bool), 3)
-    assert index.tolist() == [[0, 0, 2]]
-    assert fresh.tolist() == [[True, False, True]]
-    without_first = torch.tensor([[False, True, True, True]])
-    assert ATS.sample(score, without_first, 3)[0].tolist() == [[1, 1, 2]]
 
 
 def test_another_image_size_and_a_rectangle(make_backbone: Make) -> None:

@@ -27,7 +27,7 @@ class DPCKNN(Reduction):
     shape inference can follow; centring keeps the cancellation small.
     """
 
-    def __init__(self, stage: Stage, dim: int) -> None:
+    def __init__(self, stage: Stage, *, dim: int) -> None:
         super().__init__(stage)
         self.score = nn.Linear(dim, 1)
 

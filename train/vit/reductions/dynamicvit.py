@@ -31,7 +31,7 @@ class DynamicViT(Reduction):
     reference counts them (p = 0 in evaluation, 1 in training); where that leaves none, the mean is over nothing and 0.
     """
 
-    def __init__(self, stage: Stage, dim: int) -> None:
+    def __init__(self, stage: Stage, *, dim: int) -> None:
         super().__init__(stage)
         self.ln = nn.LayerNorm(dim, eps=1e-5)
         self.fc_in = nn.Linear(dim, dim)

@@ -19,7 +19,7 @@ class PatchMerger(Reduction):
     Source: Renggli et al. 2022 (arXiv 2202.12015), spec/clca.md 4.8. Differs: K >= 1.
     """
 
-    def __init__(self, stage: Stage, dim: int, patches: int) -> None:
+    def __init__(self, stage: Stage, *, dim: int, patches: int) -> None:
         super().__init__(stage)
         self.ln = nn.LayerNorm(dim, eps=1e-5)
         self.queries = nn.Parameter(torch.randn(stage.planned(patches), dim))

@@ -19,7 +19,7 @@ class SiT(Reduction):
     Source: Zong et al. 2022 (arXiv 2111.12624), spec/clca.md 4.7. Differs: K >= 1.
     """
 
-    def __init__(self, stage: Stage, dim: int, patches: int) -> None:
+    def __init__(self, stage: Stage, *, dim: int, patches: int) -> None:
         super().__init__(stage)
         self.ln = nn.LayerNorm(dim, eps=1e-5)
         self.fc1 = nn.Linear(dim, dim // 2)

@@ -48,9 +48,10 @@ class Stage:
         """
         return max(1, int(patches * self.share()))
 
-    def planned_before(self, patches: int) -> int:
-        """The count planned by the stage before, P at the first."""
-        return patches if self.index == 0 else max(1, int(patches * self.share(self.index - 1)))
+    def planned_away(self, patches: int) -> int:
+        """K_(s-1) - K_s, with K_-1 = P: tokens that the plan takes out in this stage. The plan itself may reach 0."""
+        before = patches if self.index == 0 else int(patches * self.share(self.index - 1))
+        return before - int(patches * self.share())
 
     def relative(self, count: int) -> int:
         """ceil(r n) of the n tokens that are there."""

@@ -19,7 +19,7 @@ class ToMe(Reduction):
     Metric: mean over heads of the keys, L2-normalised. A = even positions, B = odd ones. Each token of A finds its most
     similar one of B; the r of A with the highest similarity are averaged into it, weighted by how many tokens each
     stands for. Order after it: the rest of A, rising, then B. From then on log size is added to the attention logits of
-    every key. r = planned count before - K_s, at most half of the tokens.
+    every key. r = planned count before - K_s, at most half of the tokens, of which one is left.
     Source: Bolya et al. 2023 (arXiv 2210.09461), spec/clca.md 4.5.
     Differs: with `repeat` the matching is run again until r tokens are gone, so keep rates below one half mean what
     they say (the reference stops at half: keep 0.1 then costs more than 0.5); registers are never merged.
@@ -40,7 +40,7 @@ class ToMe(Reduction):
 
     def steps(self, count: int, patches: int, prefix: int = 1) -> list[int]:
         """How many tokens each matching of this stage removes."""
-        wanted = min(self.stage.planned_before(patches) - self.stage.planned(patches), count - 1)
+        wanted = min(self.stage.planned_away(patches), count - 1)
         steps: list[int] = []
         while wanted > 0:
             n = count + prefix
