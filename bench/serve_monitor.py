@@ -26,8 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration import fit
-from calibrant.calibration.monitoring.watch import Baseline, CalibrationAlarm, DriftAlarm, expected_accuracy
-from calibrant.serve.monitor.monitor import CONFIDENCE_BINS, MonitorConfig
+from calibrant.calibration.monitoring.alarms import CONFIDENCE_BINS
+from calibrant.calibration.monitoring.baseline import Baseline
+from calibrant.calibration.monitoring.calibration_alarm import CalibrationAlarm, CalibrationSettings
+from calibrant.calibration.monitoring.drift_alarm import DriftAlarm
+from calibrant.calibration.monitoring.expected_accuracy import expected_accuracy
+from calibrant.calibration.softmax import log_softmax
 
 NETS = ("resnet20", "resnet56")
 MODES = ("own", "given")
@@ -37,11 +41,6 @@ GRID = {
     "prior_rows": (20.0, 60.0, 180.0), "memories": ((150, 500), (300,)),
     "sharpness": ((0.35, 0.5, 0.7, 1.4, 2.0), (0.5, 0.7, 1.4)),
 }  # fmt: skip
-
-
-def log_softmax(z: Array) -> Array:
-    z = z - z.max(axis=1, keepdims=True)
-    return np.asarray(z - np.log(np.exp(z).sum(axis=1, keepdims=True)))
 
 
 def gap_of(log_p: Array, y: Labels) -> tuple[float, float]:
@@ -73,7 +72,7 @@ def in_distribution(
         for _ in range(10):
             stream = rng.permutation(test)
             for mode in modes:
-                alarm = CalibrationAlarm(baseline=baseline if mode == "given" else None, **settings)
+                alarm = CalibrationAlarm(CalibrationSettings(**settings), baseline if mode == "given" else None)
                 false[mode] += alarm.add(log_p[stream], y[stream])
     return {
         "label_free": {key: float(np.mean([w[key] for w in windows])) for key in windows[0]},
@@ -110,7 +109,7 @@ def after_the_shift(
         log_p, labels = log_softmax(z[after] / t), y[after]
         for mode in modes:
             baseline = Baseline.fit(clean_p[fit_on], yc[fit_on]) if mode == "given" else None
-            alarm = CalibrationAlarm(baseline=baseline, **settings)
+            alarm = CalibrationAlarm(CalibrationSettings(**settings), baseline)
             calm = rest if mode == "given" else rng.choice(rest, 1500)
             early[mode] += alarm.add(clean_p[calm], yc[calm])
             fired = (n + 25 for n in range(0, 3000, 25) if alarm.add(log_p[n : n + 25], labels[n : n + 25]))
@@ -153,8 +152,7 @@ def drift(calm: Array, clean: Array, turned: Array, rng: np.random.Generator, *,
     clean ones that turn to others after 4,000 rows; and a mix that turns to four times as many of three classes."""
 
     def alarms() -> tuple[DriftAlarm, DriftAlarm]:
-        classes = calm.shape[1]
-        return DriftAlarm(CONFIDENCE_BINS, alpha=MonitorConfig.alpha), DriftAlarm(classes, alpha=MonitorConfig.alpha)
+        return DriftAlarm(CONFIDENCE_BINS), DriftAlarm(calm.shape[1])
 
     def seen(log_p: Array) -> tuple[Labels, Labels]:
         bins = (np.exp(log_p.max(axis=1)) * CONFIDENCE_BINS).astype(int)

@@ -82,7 +82,7 @@ def serve(
     from calibrant.errors import ConfigError
     from calibrant.serve.config import ModelSpec, ServeConfig, Share
     from calibrant.serve.http.limits import Limits
-    from calibrant.serve.monitor.monitor import MonitorConfig
+    from calibrant.serve.monitor.config import MonitorConfig
     from calibrant.serve.processes.workers import Seat, Supervisor
 
     seat = Seat.from_environment()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from calibrant.errors import ConfigError
 from calibrant.serve.http.limits import Limits
-from calibrant.serve.monitor.monitor import MonitorConfig
+from calibrant.serve.monitor.config import MonitorConfig
 
 _SPEC = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(@(?P<version>[A-Za-z0-9._-]+))?=(?P<path>.+)")
 _SHARE = re.compile(r"(?P<name>[^@=]+)@(?P<version>[^@=]+)=(?P<share>[0-9.]+)")

@@ -3,7 +3,9 @@
 A folder of segments, each a file of JSON lines that is only ever appended to. The first line of a segment names the
 format; then
 
-    {"record": "model", "model", "version", "sha256", "classes"}       before the first predictions of a model
+    {"record": "model", "model", "version", "sha256", "classes"}       before the first predictions of a model; of a
+                                                                       server also "watch", what its alarms are set to
+                                                                       (calibration.monitoring.alarms.Watch)
     {"record": "predictions", "sha256", "time", "ids", "logits"}       a block of rows: seconds since 1970, base64 of
                                                                        little-endian float32 [rows, classes]; also
                                                                        "ms", how long each took, null if unknown,
@@ -26,7 +28,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -47,6 +49,19 @@ class Model:
     version: str
     sha256: str
     classes: tuple[str, ...]
+    watch: dict[str, Any] | None = field(default=None, compare=False)  # since when and how its stream is watched
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Labels in the order in which they first came: of which row, what they said, when. A later correction is not here.
+
+    What happens at an arrival, such as an alarm, happened to the label of that moment.
+    """
+
+    rows: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    times: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -62,6 +77,7 @@ class Served:
     logits: NDArray[np.float32]
     labels: NDArray[np.int64]
     latency_ms: NDArray[np.float32]
+    arrivals: Arrivals
 
     def predictions(self) -> Predictions:
         """As a predictions file of the deployed logits: temperature and prior are applied already."""
@@ -126,12 +142,18 @@ class FeedbackWriter:
         with self._lock:
             self._rotate()
             if model.sha256 not in self._named:
-                self._line({"record": "model", "model": model.name, "version": model.version, "sha256": model.sha256,
-                            "classes": list(model.classes)})  # fmt: skip
-                self._named.add(model.sha256)
+                self.model(model)
             offset = self._line({"record": "predictions", "sha256": model.sha256, "version": model.version,
                                  "time": list(times), "ids": list(ids), **took, "logits": data})  # fmt: skip
             return self.path, offset
+
+    def model(self, model: Model) -> None:
+        """Describes a model, as `predictions` does by itself in each segment. The last description holds."""
+        watch = {} if model.watch is None else {"watch": model.watch}
+        with self._lock:
+            self._line({"record": "model", "model": model.name, "version": model.version, "sha256": model.sha256,
+                        "classes": list(model.classes), **watch})  # fmt: skip
+            self._named.add(model.sha256)
 
     def labels(self, model: str, ids: Sequence[str], labels: Sequence[int], *, at: float | None = None) -> None:
         with self._lock:
@@ -301,6 +323,14 @@ class _Gathered:
     ms: list[float | None] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Label:
+    number: int  # of its arrival
+    first: int
+    last: int
+    time: float  # of its arrival
+
+
 def read_feedback(folder: str | Path) -> Feedback:
     """The whole log, joined; one `Served` for each deployed file in it, in order of appearance."""
     folder = Path(folder)
@@ -309,7 +339,7 @@ def read_feedback(folder: str | Path) -> Feedback:
         raise DataError("holds no feedback log", where=folder, fix="serve with --feedback-log FOLDER")
     damage = Damage()
     gathered: dict[str, _Gathered] = {}
-    labels: dict[tuple[str, str], int] = {}
+    labels: dict[tuple[str, str], _Label] = {}  # in the order in which they first came
     for path in paths:
         for _, record in records(path, damage):
             if not _gather(record, gathered, labels):
@@ -324,12 +354,14 @@ def read_feedback(folder: str | Path) -> Feedback:
     return Feedback(tuple(served), damage.lines, repeated, orphans)
 
 
-def _gather(record: dict[str, Any], gathered: dict[str, _Gathered], labels: dict[tuple[str, str], int]) -> bool:
+def _gather(record: dict[str, Any], gathered: dict[str, _Gathered], labels: dict[tuple[str, str], _Label]) -> bool:
     """False for predictions of a model whose description was lost."""
     kind = record["record"]
     if kind == "model":
         model = Model(record["model"], record["version"], record["sha256"], tuple(record["classes"]))
-        gathered.setdefault(model.sha256, _Gathered(model))
+        named = gathered.setdefault(model.sha256, _Gathered(model))
+        if "watch" in record:  # of the last start
+            named.model = replace(named.model, watch=record["watch"])
     elif kind == "predictions":
         block = gathered.get(record["sha256"])
         if block is None:
@@ -339,11 +371,13 @@ def _gather(record: dict[str, Any], gathered: dict[str, _Gathered], labels: dict
         block.ms += record.get("ms") or [None] * len(record["ids"])
         block.logits.append(decode_logits(record, len(block.model.classes)))
     elif kind == "labels":
-        labels.update(((record["model"], id_), k) for id_, k in zip(record["ids"], record["labels"], strict=True))
+        for id_, k in zip(record["ids"], record["labels"], strict=True):
+            label = labels.setdefault((record["model"], id_), _Label(len(labels), k, k, record["time"]))
+            label.last = k
     return True
 
 
-def _join(block: _Gathered, labels: dict[tuple[str, str], int], seen: set[tuple[str, str]]) -> tuple[Served, int]:
+def _join(block: _Gathered, labels: dict[tuple[str, str], _Label], seen: set[tuple[str, str]]) -> tuple[Served, int]:
     keep: list[int] = []
     for row, id_ in enumerate(block.ids):
         key = (block.model.name, id_)
@@ -353,7 +387,17 @@ def _join(block: _Gathered, labels: dict[tuple[str, str], int], seen: set[tuple[
     classes = len(block.model.classes)
     logits = np.concatenate(block.logits) if block.logits else np.zeros((0, classes), np.float32)
     ids = tuple(block.ids[row] for row in keep)
-    known = np.array([labels.get((block.model.name, id_), -1) for id_ in ids], np.int64)
+    known = [labels.get((block.model.name, id_)) for id_ in ids]
+    last = np.array([-1 if label is None else label.last for label in known], np.int64)
     took = np.array(block.ms, np.float32)  # None becomes NaN
-    served = Served(block.model, ids, np.array([block.times[row] for row in keep]), logits[keep], known, took[keep])
+    times = np.array([block.times[row] for row in keep])
+    served = Served(block.model, ids, times, logits[keep], last, took[keep], _arrivals(known))
     return served, len(block.ids) - len(keep)
+
+
+def _arrivals(known: Sequence[_Label | None]) -> Arrivals:
+    came = sorted(((label, row) for row, label in enumerate(known) if label is not None), key=lambda c: c[0].number)
+    return Arrivals(
+        np.array([row for _, row in came], np.int64), np.array([label.first for label, _ in came], np.int64),
+        np.array([label.time for label, _ in came], np.float64),
+    )  # fmt: skip

@@ -1,10 +1,10 @@
 """What a feedback log says: served rows, expected and realised accuracy, drift. Calls of calibration.monitoring and of
-calibrant.calibration on what the log holds; the server's own monitor makes the same calls on its last rows.
+calibrant.calibration on what the log holds; the server's own monitor makes the same calls on the same rows.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,14 +17,9 @@ from calibrant.artifacts.model_card import ModelCard
 from calibrant.calibration import Evaluation, Measured, evaluate
 from calibrant.calibration.diagrams.reliability import ReliabilityDiagram, reliability_diagram
 from calibrant.calibration.intervals.means import share_interval
-from calibrant.calibration.monitoring.watch import (
-    CalibrationAlarm,
-    DriftAlarm,
-    Interval,
-    expected_accuracy,
-    held_out_gap,
-)
-from calibrant.calibration.softmax import softmax
+from calibrant.calibration.monitoring.alarms import Alarms, AlarmState, Watch, served_log_p
+from calibrant.calibration.monitoring.expected_accuracy import ExpectedAccuracy, expected_accuracy, held_out_gap
+from calibrant.calibration.monitoring.rolling import LabelledRow, Rolling, rolling
 from calibrant.calibration.statistics.accumulate import statistics_of
 from calibrant.calibration.statistics.statistics import Statistics
 from calibrant.dashboard.folder.artifacts import Model
@@ -33,21 +28,9 @@ from calibrant.dashboard.folder.files import Stamp, stamp
 from calibrant.dashboard.folder.hashes import sha256
 from calibrant.errors import FormatError
 
-CONFIDENCE_BINS = 20  # of the drift test, as in the server's monitor
 MOST_WINDOWS = 40
 FEWEST_ROWS = 50  # a window
 LARGE_LOG = 64 << 20
-
-
-@dataclass(frozen=True)
-class Alarm:
-    name: str
-    on: bool
-    rows: int
-    fired_at: int | None
-    evidence: float | None
-    threshold: float
-    needs: int  # rows before it can say anything
 
 
 @dataclass(frozen=True)
@@ -64,7 +47,7 @@ class Window:
     first: int
     last: int  # rows, counted from 1
     time: float  # of the last row
-    expected: Interval
+    expected: ExpectedAccuracy
     labelled: int
     realised: Measured | None
     latency: Latency | None  # None where the log does not say
@@ -75,7 +58,6 @@ class Labelled:
     """The rows whose label has arrived."""
 
     rows: int
-    expected: Interval  # what would have been said of them without their labels
     evaluation: Evaluation
     statistics: Statistics
 
@@ -84,16 +66,26 @@ class Labelled:
 
 
 @dataclass(frozen=True)
+class Recent:
+    """The server's rolling figures: of the last rows, and of the last labels, since it began to watch."""
+
+    rows: int
+    expected: ExpectedAccuracy
+    labelled: Rolling | None
+    expected_of_labelled: ExpectedAccuracy | None  # what would have been said of them without their labels
+
+
+@dataclass(frozen=True)
 class Traffic:
     rows: int
     times: NDArray[np.float64]
     confidence: NDArray[np.float64]
     predicted: NDArray[np.int64]
-    expected: Interval
     latency: Latency | None
     windows: tuple[Window, ...]
     labelled: Labelled | None
-    alarms: tuple[Alarm, ...]
+    recent: Recent
+    alarms: Mapping[str, AlarmState]
 
 
 def log_stamps(folder: Path) -> tuple[Stamp, ...]:
@@ -122,23 +114,57 @@ def summarise(served: Served, card: ModelCard | None) -> Traffic:
     order = np.argsort(served.times, kind="stable")
     times, labels, took = served.times[order], served.labels[order], served.latency_ms[order]
     logits = served.logits[order].astype(np.float64)
-    probs = softmax(logits)
-    confidence, predicted = probs.max(axis=1), probs.argmax(axis=1)
-    gap, gap_variance = held_out_gap(card)
+    log_p = served_log_p(logits)
+    confidence, predicted = np.exp(log_p.max(axis=1)), log_p.argmax(axis=1)
+    gap = held_out_gap(card)
     known = np.flatnonzero(labels >= 0)
     labelled = None
     if len(known):
         statistics = statistics_of(logits[known], labels[known])
-        labelled = Labelled(
-            len(known), expected_accuracy(confidence[known], gap=gap, gap_variance=gap_variance),
-            evaluate(statistics, class_names=served.model.classes), statistics,
-        )  # fmt: skip
+        labelled = Labelled(len(known), evaluate(statistics, class_names=served.model.classes), statistics)
+    recent, alarms = _as_watched(served, log_p, order, gap)
     return Traffic(
-        len(labels), times, confidence, predicted,
-        expected_accuracy(confidence, gap=gap, gap_variance=gap_variance),
-        latency_of(took), _windows(times, confidence, predicted, labels, took, gap, gap_variance), labelled,
-        _alarms(probs, confidence, predicted, labels),
+        len(labels), times, confidence, predicted, latency_of(took),
+        _windows(times, confidence, predicted, labels, took, *gap), labelled, recent, alarms,
     )  # fmt: skip
+
+
+def _as_watched(
+    served: Served, log_p: NDArray[np.float64], order: NDArray[np.int64], gap: tuple[float, float]
+) -> tuple[Recent, Mapping[str, AlarmState]]:
+    """What the server's monitor has seen since it began: rows in order of time, labels in the order of their arrival.
+
+    log_p: rows in `order`.
+    """
+    watch = _watch(served)
+    alarms = Alarms(log_p.shape[1], watch)
+    since = served.times[order] >= watch.since
+    alarms.answered(log_p[since])
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    arrived = served.arrivals.times >= watch.since
+    rows, first = served.arrivals.rows[arrived], served.arrivals.labels[arrived]
+    alarms.labelled(log_p[place[rows]], first)
+    window = [LabelledRow.of(log_p[place[row]], int(served.labels[row])) for row in rows[-watch.window :]]
+    answered = log_p[since if since.any() else slice(None)][-watch.window :]
+
+    def expected(confidence: NDArray[np.float64]) -> ExpectedAccuracy:
+        return expected_accuracy(confidence, gap=gap[0], gap_variance=gap[1])
+
+    recent = Recent(
+        len(answered), expected(np.exp(answered.max(axis=1))), rolling(window),
+        expected(np.array([row.confidence for row in window])) if window else None,
+    )  # fmt: skip
+    return recent, alarms.states()
+
+
+def _watch(served: Served) -> Watch:
+    try:
+        return Watch.from_dict(served.model.watch)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(
+            f"does not say how {served.model.name} is watched ({type(error).__name__})", where="feedback log"
+        ) from None
 
 
 def _windows(
@@ -164,33 +190,6 @@ def _windows(
 def latency_of(milliseconds: NDArray[np.float32]) -> Latency | None:
     known = milliseconds[np.isfinite(milliseconds)]
     return Latency(*np.quantile(known, (0.5, 0.95, 0.99)).tolist()) if len(known) else None
-
-
-def _alarms(
-    probs: NDArray[np.float64], confidence: NDArray[np.float64], predicted: NDArray[np.int64],
-    labels: NDArray[np.int64],
-) -> tuple[Alarm, ...]:  # fmt: skip
-    """The server's detectors, run over the whole log in order of time."""
-    drift, prior = DriftAlarm(CONFIDENCE_BINS), DriftAlarm(probs.shape[1])
-    drift.add(np.clip((confidence * CONFIDENCE_BINS).astype(int), 0, CONFIDENCE_BINS - 1))
-    prior.add(predicted)
-    calibration = CalibrationAlarm()
-    known = np.flatnonzero(labels >= 0)
-    if len(known):
-        calibration.add(np.log(np.maximum(probs[known], 1e-300)), labels[known])
-    return (
-        _alarm("Confidences against the labels", calibration, calibration.block),
-        _alarm("Drift of the confidences", drift, drift.learn),
-        _alarm("Drift of the predicted classes", prior, prior.learn),
-    )
-
-
-def _alarm(name: str, alarm: CalibrationAlarm | DriftAlarm, needs: int) -> Alarm:
-    evidence = alarm.log_evidence
-    return Alarm(
-        name, alarm.on, alarm.rows, alarm.fired_at, evidence if math.isfinite(evidence) else None,
-        alarm.log_threshold, needs,
-    )  # fmt: skip
 
 
 def matching(models: tuple[Model, ...], served: Served) -> Model | None:

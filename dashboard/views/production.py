@@ -12,6 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from calibrant.artifacts.feedback import Served
+from calibrant.calibration.monitoring.alarms import AlarmState
 from calibrant.dashboard.draw import charts, diagrams, downloads
 from calibrant.dashboard.folder.artifacts import FeedbackRef, Model, PredictionsRef, Run, Shelf
 from calibrant.dashboard.folder.files import stamp, stamps
@@ -107,24 +108,29 @@ def _live(log: FeedbackRef, chosen: str, model: Model | None, reference: Predict
 
 
 def _numbers(found: Traffic) -> None:
+    """The last rows and the last labels, as the server's monitor says them."""
     columns = st.columns(4)
-    labelled = found.labelled
+    recent, labelled = found.recent, found.recent.labelled
     with columns[0]:
         st.metric("Rows served", elements.count(found.rows))
-        st.markdown(f"{0 if labelled is None else labelled.rows:,} of them labelled")
+        st.markdown(f"{0 if found.labelled is None else found.labelled.rows:,} of them labelled")
     with columns[1]:
         st.metric(
-            "Expected accuracy, no labels", elements.percent(found.expected.value),
+            "Expected accuracy, no labels", elements.percent(recent.expected.value),
             help="The mean confidence, corrected by what held-out data said where the file knows it. It is right as "
             "long as the confidences are: under a shift of the data it is too high.",
         )  # fmt: skip
-        st.markdown(f"(95 %) {100 * found.expected.low:.2f} – {elements.percent(found.expected.high)}")
-    if labelled is None:
+        st.markdown(
+            f"(95 %) {100 * recent.expected.low:.2f} – {elements.percent(recent.expected.high)}"
+            f"{_last(recent.rows, found.rows, 'rows')}"
+        )
+    promised = recent.expected_of_labelled
+    if found.labelled is None or labelled is None or promised is None:
         with columns[2]:
             st.metric("Accuracy, labelled rows", "–")
-            st.markdown("No label has arrived yet.")
+            st.markdown("No label has arrived yet." if found.labelled is None else "Too few labels yet.")
         return
-    accuracy, error = labelled.evaluation.metrics["accuracy"], labelled.evaluation.metrics["ece"]
+    accuracy, error = labelled.accuracy, labelled.ece
     with columns[2]:
         st.metric(
             "Accuracy, labelled rows", elements.percent(accuracy.value),
@@ -132,7 +138,7 @@ def _numbers(found: Traffic) -> None:
         )  # fmt: skip
         st.markdown(
             f"(95 %) {100 * (accuracy.low or 0):.2f} – {elements.percent(accuracy.high)}; expected of these rows "
-            f"{elements.percent(labelled.expected.value)}"
+            f"{elements.percent(promised.value)}{_last(labelled.rows, found.labelled.rows, 'labels')}"
         )
     with columns[3]:
         st.metric(
@@ -145,6 +151,11 @@ def _numbers(found: Traffic) -> None:
                 f"True value (95 %) {100 * error.low:.2f} – {elements.percent(error.high)}; chance alone "
                 f"{elements.percent(error.null)}"
             )
+
+
+def _last(rows: int, of: int, what: str) -> str:
+    """Which rows a figure is about, where these are not all."""
+    return "" if rows == of else f"; the last {rows:,} {what}"
 
 
 # ---- charts ----
@@ -239,15 +250,22 @@ def _reliability(found: Traffic) -> None:
     )  # fmt: skip
 
 
+_TESTS = {
+    "calibration": "Confidences against the labels", "confidence": "Drift of the confidences",
+    "prior": "Drift of the predicted classes",
+}  # fmt: skip
+
+
 def _alarms(found: Traffic) -> None:
     st.subheader("Alarms")
     table = pd.DataFrame([
         {
-            "Test": a.name, "State": _state(a), "Rows seen": elements.count(a.rows),
+            "Test": _TESTS[kind], "State": _state(a), "Rows seen": elements.count(a.rows),
             "Fired at row": "–" if a.fired_at is None else elements.count(a.fired_at),
-            "Evidence": "–" if a.evidence is None else f"{a.evidence:.2f}", "Fires at": f"{a.threshold:.2f}",
+            "Evidence": "–" if a.log_evidence is None else f"{a.log_evidence:.2f}",
+            "Fires at": f"{a.log_threshold:.2f}",
         }
-        for a in found.alarms
+        for kind, a in found.alarms.items()
     ])  # fmt: skip
     st.dataframe(
         table, hide_index=True, width="stretch", key="alarm-table",
@@ -257,13 +275,14 @@ def _alarms(found: Traffic) -> None:
         },
     )  # fmt: skip
     st.markdown(
-        "Each test compares with what came first, and keeps its false alarms rare however often one looks. Drift alone "
-        "does not mean that the model is wrong; confidences that no longer match the labels do."
+        "The server's own alarms, with its settings and its baseline, since its last start. Each keeps its false "
+        "alarms rare however often one looks. Drift alone does not mean that the model is wrong; confidences that no "
+        "longer match the labels do."
     )
     downloads.offer("alarms", table)
 
 
-def _state(alarm: traffic.Alarm) -> str:
+def _state(alarm: AlarmState) -> str:
     if alarm.on:
         return "ALARM"
     if alarm.rows < alarm.needs:

@@ -7,7 +7,7 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
@@ -59,7 +59,7 @@ class Application:
         self.lifecycle = lifecycle
         self.inference = Inference(repository, limits, decoders=self.options.decoders)
         self.front: Front | None = None
-        self.monitors: Callable[[], list[Monitor]] = list  # all that the server has, of retired files too
+        self.monitors: Sequence[Monitor] = ()  # all that the server has, of retired files too
         self.flush: Callable[[], None] = _nothing  # of the monitors
         self.peers: Peers | None = None  # where this process is one of several workers
         self.ready = True
@@ -350,8 +350,8 @@ class Application:
         if self._left_to_the_leader(request, respond):
             return
         # Without a version: whichever file answered, a canary or the one before a reload.
-        monitors = [own] if "version" in names else [m for m in self.monitors() if m.model.classes == own.model.classes
-                                                     and m.model.name == model.name]  # fmt: skip
+        same = (m for m in tuple(self.monitors) if m.model.name == model.name)
+        monitors = [own] if "version" in names else [m for m in same if m.model.classes == own.model.classes]
 
         async def work() -> Response:
             await self._caught_up()

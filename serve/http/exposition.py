@@ -96,9 +96,9 @@ def monitored(out: Exposition, report: dict[str, Any], labels: dict[str, str]) -
     labelled = report.get("labelled")
     if labelled is not None:
         for figure in ("accuracy", "ece", "nll", "coverage"):
-            for bound, value in (labelled[figure] or {}).items():
-                what = {**labels, "bound": bound}
-                out.add(f"{name}_{figure}", "gauge", "Of the labelled rows of the window.", value, what)
+            for bound, value in (labelled[figure] or {}).items():  # the null value is a bound like low and high
+                if value is not None:
+                    out.add(f"{name}_{figure}", "gauge", "Of the window's labels.", value, {**labels, "bound": bound})
         error = labelled["expected_accuracy_error"]
         out.add(f"{name}_expected_accuracy_error", "gauge", "Expected - true accuracy, labelled rows.", error, labels)
     out.add(f"{name}_report_time_seconds", "gauge", "When this was computed.", time.time(), labels)

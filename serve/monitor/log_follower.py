@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ log = logging.getLogger(__name__)
 _WAITING = 1000  # lines of a file that this process has not loaded yet
 
 
-class LogTail:
+class LogFollower:
     """Follows every segment but those of `own`; what was there at the start is the past."""
 
-    def __init__(self, folder: Path, own: Callable[[Path], bool], monitors: Callable[[], list[Monitor]]) -> None:
+    def __init__(self, folder: Path, own: Callable[[Path], bool], monitors: Sequence[Monitor]) -> None:
         self._folder, self._own, self._monitors = folder, own, monitors
         self._lock = threading.Lock()
         self._read = {path: path.stat().st_size for path in feedback.segments(folder)}
@@ -38,7 +38,7 @@ class LogTail:
                     monitor.take_in(path, offset, record["ids"], logits)
 
     def _monitor_of(self, record: dict[str, Any]) -> Monitor | None:
-        same = [m for m in self._monitors() if m.model.sha256 == record["sha256"]]
+        same = [m for m in tuple(self._monitors) if m.model.sha256 == record["sha256"]]
         return next((m for m in same if m.model.version == record.get("version")), same[0] if same else None)
 
     def _fresh(self) -> Iterator[tuple[Path, int, dict[str, Any]]]:

@@ -35,9 +35,6 @@ class MonitorThread:
             self.monitors.remove(old)
         self.monitors.append(monitor)
 
-    def all(self) -> list[Monitor]:
-        return list(self.monitors)
-
     def flush(self) -> None:
         """Everything that was predicted so far is in the log and, where it is counted, in the figures."""
         self._round(sync=False)

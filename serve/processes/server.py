@@ -28,8 +28,8 @@ from calibrant.serve.http.app import Application, Options
 from calibrant.serve.http.connections import Front
 from calibrant.serve.models.reload import Lifecycle
 from calibrant.serve.models.repository import Model, Repository
-from calibrant.serve.monitor.baseline import baseline_of
-from calibrant.serve.monitor.log_follower import LogTail
+from calibrant.serve.monitor.baseline import read_baseline
+from calibrant.serve.monitor.log_follower import LogFollower
 from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.monitor.thread import MonitorThread
 from calibrant.serve.processes.listener import turn_away, welcome
@@ -71,10 +71,10 @@ class Server:
                     keep_days=watch.keep_days,
                 )  # fmt: skip
             self.monitors = MonitorThread(writer)
-            self.app.monitors, self.app.flush = self.monitors.all, self.monitors.flush
+            self.app.monitors, self.app.flush = self.monitors.monitors, self.monitors.flush
             if self._leads and self.seat is not None and writer is not None and config.feedback_log is not None:
-                tail = LogTail(config.feedback_log, writer.wrote, self.monitors.all)
-                self.monitors.follow = tail.round
+                follower = LogFollower(config.feedback_log, writer.wrote, self.monitors.monitors)
+                self.monitors.follow = follower.round
         for spec in config.models:
             model = self._load(spec.path, spec.name, spec.version)
             if model.version in self.repository.models.get(model.name, {}):
@@ -109,7 +109,7 @@ class Server:
         card = model.session.card
         if self.monitors is not None and card is not None and "logits" in model.session.outputs:
             identity = feedback.Model(model.name, model.version, model.sha256, card.classes)
-            baseline = baseline_of(config.baseline, card) if config.baseline is not None and self._leads else None
+            baseline = read_baseline(config.baseline, card) if config.baseline is not None and self._leads else None
             model.monitor = Monitor(
                 identity, card, config.watch, self.monitors.writer, counts=self._leads, baseline=baseline
             )

@@ -44,7 +44,7 @@ def test_the_summary_counts_rows_labels_and_accuracy(tmp_path: Path) -> None:
     right = (served.logits[known].argmax(axis=1) == labels[::4]).mean()
     assert found.labelled.evaluation.metrics["accuracy"].value == pytest.approx(right)  # type: ignore[union-attr]
     e = np.exp(served.logits.astype(np.float64))
-    assert found.expected.value == pytest.approx((e.max(axis=1) / e.sum(axis=1)).mean(), rel=1e-9)
+    assert found.recent.expected.value == pytest.approx((e.max(axis=1) / e.sum(axis=1)).mean(), rel=1e-9)
     assert [w.first for w in found.windows][:3] == [1, 51, 101]
     assert found.windows[-1].last == 1000
     assert sum(w.labelled for w in found.windows) == 250
@@ -57,7 +57,7 @@ def test_without_labels_there_is_an_expectation_and_no_realised_accuracy(tmp_pat
     found = traffic.summarise(served, None)
     assert found.labelled is None
     assert all(w.realised is None for w in found.windows)
-    assert found.expected.low < found.expected.value < found.expected.high
+    assert found.recent.expected.low < found.recent.expected.value < found.recent.expected.high
 
 
 def test_latency_is_the_share_of_answers_that_took_at_most_so_long(tmp_path: Path) -> None:
@@ -92,7 +92,10 @@ def test_the_expected_accuracy_is_corrected_by_what_the_file_knows_from_held_out
     model = write_model(tmp_path / "m.onnx", metrics={"after": measured}, calibrator=calibrator)
     write_feedback(tmp_path / "log", model, rows=500, every=None)
     (served,) = read_feedback(tmp_path / "log").served
-    bare, corrected = traffic.summarise(served, None).expected, traffic.summarise(served, card_of(model)).expected
+    bare, corrected = (
+        traffic.summarise(served, None).recent.expected,
+        traffic.summarise(served, card_of(model)).recent.expected,
+    )
     assert corrected.value == pytest.approx(bare.value - 0.05, abs=1e-12)
     assert corrected.high - corrected.low > bare.high - bare.low
 
@@ -104,7 +107,7 @@ def test_an_alarm_that_has_fired_is_shown_and_quiet_traffic_is_not(tmp_path: Pat
     states = {}
     for name in ("quiet", "loud"):
         (served,) = read_feedback(tmp_path / name).served
-        states[name] = traffic.summarise(served, card_of(model)).alarms[0]
+        states[name] = traffic.summarise(served, card_of(model)).alarms["calibration"]
     assert not states["quiet"].on
     assert states["loud"].fired_at is not None
     assert states["loud"].fired_at <= 1000

@@ -10,7 +10,7 @@ import pytest
 
 from calibrant.artifacts.predictions import Predictions, Source
 from calibrant.errors import DataError
-from calibrant.serve.monitor.baseline import baseline_of
+from calibrant.serve.monitor.baseline import read_baseline
 from calibrant.serve.processes.background import running
 
 
@@ -33,7 +33,7 @@ def _rows(tiny: ModuleType, n: int, *, flatter: float = 1.0, as_trained: bool = 
 
 def test_it_is_fitted_on_the_probabilities_that_the_file_would_answer(tiny: ModuleType, tmp_path: Path) -> None:
     _rows(tiny, 6000, flatter=1.25).write(tmp_path / "p.parquet")
-    found = baseline_of(tmp_path / "p.parquet", tiny.card())
+    found = read_baseline(tmp_path / "p.parquet", tiny.card())
     assert found.rows == 6000
     assert found.sharpness == pytest.approx(1 / 1.25, abs=0.03)
 
@@ -41,7 +41,7 @@ def test_it_is_fitted_on_the_probabilities_that_the_file_would_answer(tiny: Modu
 def test_rows_spread_as_in_training_are_no_misfit_of_a_corrected_file(tiny: ModuleType, tmp_path: Path) -> None:
     """Fitted on the corrected answers to these rows, the bias would be log(train / uniform)."""
     _rows(tiny, 20_000, as_trained=True).write(tmp_path / "p.parquet")
-    found = baseline_of(tmp_path / "p.parquet", tiny.card())
+    found = read_baseline(tmp_path / "p.parquet", tiny.card())
     assert found.sharpness == pytest.approx(1.0, abs=0.05)
     assert np.ptp(found.bias) < 0.2  # log(0.4 / 0.1) = 1.4 if it were mistaken
 
@@ -52,10 +52,10 @@ def test_rows_that_the_deployed_file_wrote_are_calibrated_already(tiny: ModuleTy
     rows = _rows(tiny, 4000)
     rows.write(tmp_path / "own.parquet")
     with pytest.raises(DataError, match="isotonic.* is not applied here; write them with the deployed file"):
-        baseline_of(tmp_path / "own.parquet", card)
+        read_baseline(tmp_path / "own.parquet", card)
     calibrated = Predictions(rows.ids, rows.labels, rows.logits / 2, Source(tiny.CLASSES, model={"applied": {"x": 1}}))
     calibrated.write(tmp_path / "served.parquet")
-    assert baseline_of(tmp_path / "served.parquet", card).sharpness == pytest.approx(1.0, abs=0.05)
+    assert read_baseline(tmp_path / "served.parquet", card).sharpness == pytest.approx(1.0, abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_is_no_baseline_is_refused(
 ) -> None:
     _rows(tiny, rows, **source).write(tmp_path / "p.parquet")
     with pytest.raises(DataError, match=says):
-        baseline_of(tmp_path / "p.parquet", tiny.card(source={"checkpoint_sha256": "this"}))
+        read_baseline(tmp_path / "p.parquet", tiny.card(source={"checkpoint_sha256": "this"}))
 
 
 def test_a_server_with_a_baseline_is_on_guard_from_the_first_label(

@@ -14,9 +14,10 @@ from calibrant.artifacts import feedback
 from calibrant.serve.http.exposition import monitored
 from calibrant.serve.http.prometheus import Exposition
 from calibrant.serve.monitor import monitor as monitor_module
+from calibrant.serve.monitor.config import MonitorConfig
 from calibrant.serve.monitor.labels import label_all
 from calibrant.serve.monitor.log_index import Index
-from calibrant.serve.monitor.monitor import Monitor, MonitorConfig, row_ids
+from calibrant.serve.monitor.monitor import Monitor, row_ids
 from calibrant.serve.monitor.thread import MonitorThread
 from calibrant.serve.protocol.errors import Refusal
 
@@ -79,11 +80,11 @@ def test_a_label_finds_a_row_that_memory_has_long_forgotten(make: Callable[..., 
     monitor.record("old", logits)
     monitor.record("other", -logits)
     monitor.flush()
-    monitor._recent.clear()
+    monitor.served_rows.forget_recent()
     assert monitor.label(["old"], [1]).count("accepted") == 1
-    rolled = monitor._labelled[0]
+    (row,) = monitor.window.labelled_rows()
     p = np.exp(3.0) / (np.exp(3.0) + 3)
-    assert rolled[:3] == (pytest.approx(p), 1.0, pytest.approx(-np.log(p)))
+    assert (row.confidence, row.correct, row.nll) == (pytest.approx(p), True, pytest.approx(-np.log(p)))
 
 
 def test_a_restart_remembers_predictions_and_labels(make: Callable[..., Monitor], tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_an_alarm_that_stays_is_said_once(make: Callable[..., Monitor]) -> None:
     logits = np.tile(np.array([[20.0, 0, 0, 0]], np.float32), (400, 1))
     monitor.record("r", logits)
     monitor.label([f"r/{n}" for n in range(400)], [1] * 400)  # sure, and always wrong
-    assert monitor.calibration.on
+    assert monitor.alarms.calibration.on
     assert len(said) == 1
 
 

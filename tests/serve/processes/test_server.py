@@ -27,7 +27,8 @@ from calibrant.artifacts.model_card import Prior
 from calibrant.serve.http.app import Application
 from calibrant.serve.http.limits import Limits
 from calibrant.serve.models.repository import Model, Repository
-from calibrant.serve.monitor.monitor import Monitor, MonitorConfig
+from calibrant.serve.monitor.config import MonitorConfig
+from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.processes.background import running
 from calibrant.serve.protocol.message import Request
 
@@ -173,6 +174,13 @@ def test_labels_by_request_id_and_what_the_monitor_says(tmp_path: Path, model_fi
         metrics = client.get("/metrics").text
         assert 'calibrant_monitor_labels_total{model="birds",version="1"} 21' in metrics
         assert 'calibrant_model_rows_total{model="birds",version="1"} 40' in metrics
+        ece = report["labelled"]["ece"]
+        assert 0 <= ece["low"] <= ece["high"] <= 1
+        assert 0 < ece["null"] < ece["null_high"] < 1  # what a perfectly calibrated model shows of 21 rows
+        for bound in ("value", "low", "high", "null", "null_high"):
+            (line,) = [m for m in metrics.splitlines() if "calibrant_monitor_ece{" in m and f'bound="{bound}"' in m]
+            assert float(line.split()[-1]) == pytest.approx(ece[bound])
+        assert 'bound="null_high",' not in metrics.split("calibrant_monitor_nll", 1)[1]  # it has none
     # A day later, after a restart: the prediction is in the log and still takes its label.
     with running(model_file, arguments=arguments) as server, httpx.Client(base_url=server.url, timeout=60) as client:
         late = {"labels": [{"id": f"{given}/5", "label": 2}, {"id": "r3", "label": right[3]["label"]}]}

@@ -1,0 +1,18 @@
+"""What a server watches, and how much of its log it keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from calibrant.calibration.monitoring.alarms import WINDOW
+
+
+@dataclass(frozen=True)
+class MonitorConfig:
+    window: int = WINDOW
+    alpha: float = 0.001
+    horizon: int = 5000
+    sample: float = 1.0  # share of the requests that is logged and watched
+    segment_bytes: int = 64 << 20
+    keep_bytes: int | None = 10 << 30
+    keep_days: float | None = None

@@ -1,0 +1,69 @@
+"""The body of GET /v2/models/M/monitor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calibrant.artifacts import feedback
+from calibrant.calibration.monitoring.alarms import AlarmState
+from calibrant.serve.monitor.window import Window
+
+
+@dataclass(frozen=True)
+class Counts:
+    rows: int
+    labels: int
+    not_finite: int  # rows whose answer was no distribution
+    log_rows_lost: int
+
+
+def report(
+    model: feedback.Model,
+    counts: Counts,
+    window: Window,
+    alarms: Mapping[str, AlarmState],
+    *,
+    baseline_rows: int,
+    nominal_coverage: float | None,
+) -> dict[str, Any]:
+    """`baseline_rows`: labelled rows that the calibration alarm compares with, 0 while it has yet to learn what is
+    normal; `nominal_coverage`: of the prediction sets that are watched."""
+    told = {kind: state.to_dict() for kind, state in alarms.items()}
+    told["calibration"]["baseline_rows"] = baseline_rows
+    body: dict[str, Any] = {
+        "model": model.name, "version": model.version, "sha256": model.sha256,
+        "rows": counts.rows, "labels": counts.labels, "window": window.size,
+        "not_finite": counts.not_finite, "log_rows_lost": counts.log_rows_lost, "alarms": told,
+    }  # fmt: skip
+    confidence = window.confidence()
+    if len(confidence):
+        body["expected_accuracy"] = {
+            **window.expected(confidence).to_dict(), "rows": len(confidence), "held_out_gap": window.held_out_gap,
+            "assumes": "that the confidences are still calibrated; under a shift it is too high",
+        }  # fmt: skip
+        body["predicted_prior"] = dict(zip(model.classes, window.prior().round(6).tolist(), strict=True))
+    found = window.rolling()
+    if found is not None:
+        # On the rows that have labels, what would have been said without them, and how wrong it was.
+        promised = window.expected(np.array([row.confidence for row in window.labelled_rows()]))
+        body["labelled"] = {
+            **found.to_dict(), "expected_accuracy": promised.to_dict(),
+            "expected_accuracy_error": promised.value - found.accuracy.value,
+        }  # fmt: skip
+        if nominal_coverage is not None:
+            body["labelled"]["nominal_coverage"] = nominal_coverage
+    return body
+
+
+def summary(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of a report by which versions are compared."""
+    labelled = body.get("labelled") or {}
+    return {
+        "rows": body["rows"], "labels": body["labels"], "expected_accuracy": body.get("expected_accuracy"),
+        **{key: labelled.get(key) for key in ("accuracy", "ece", "nll", "coverage")},
+        "alarm": body["alarms"]["calibration"]["on"],
+    }  # fmt: skip

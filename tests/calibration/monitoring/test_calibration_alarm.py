@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from calibrant.calibration.monitoring.baseline import Baseline
+from calibrant.calibration.monitoring.calibration_alarm import CalibrationAlarm, CalibrationSettings
+
+from .streams import calm, misfit, stream
+
+
+def test_the_alarm_is_silent_on_a_calibrated_stream_and_fires_on_an_over_confident_one() -> None:
+    rng = np.random.default_rng(4)
+    alarm = CalibrationAlarm()
+    assert not any(alarm.add(*stream(500, rng)) for _ in range(10))
+    fired = None
+    for n in range(0, 2000, 25):
+        if alarm.add(*stream(25, rng, sharper=2.0)):
+            fired = n
+            break
+    assert fired is not None
+    assert fired < 500
+    assert alarm.on
+
+
+def test_a_misfit_that_was_there_from_the_start_is_no_change() -> None:
+    """A class bias that the baseline knows is normal; when it turns, that is an alarm."""
+    rng = np.random.default_rng(5)
+    shift = np.array([0.8, -0.8, 0.4, -0.4, 0.0])
+
+    def biased(n: int, sign: float) -> tuple[np.ndarray, np.ndarray]:
+        log_p, labels = stream(n, rng)
+        moved = log_p - sign * shift
+        return moved - np.log(np.exp(moved).sum(axis=1, keepdims=True)), labels
+
+    alarm = CalibrationAlarm(baseline=Baseline.fit(*biased(5000, 1.0)))
+    assert not any(alarm.add(*biased(500, 1.0)) for _ in range(8))
+    assert any(alarm.add(*biased(100, -1.0)) for _ in range(6))
+
+
+def test_labels_may_come_one_at_a_time() -> None:
+    log_p, labels = stream(200, np.random.default_rng(6), sharper=2.0)
+    one, all_ = CalibrationAlarm(), CalibrationAlarm()
+    all_.add(log_p, labels)
+    for n in range(200):
+        one.add(log_p[n : n + 1], labels[n : n + 1])
+    assert one.log_evidence == pytest.approx(all_.log_evidence)
+
+
+def test_false_alarms_stay_below_alpha() -> None:
+    """100 calibrated streams of 1,000 rows at alpha = 0.1: about 10 at most; far fewer in practice."""
+    rng = np.random.default_rng(7)
+    fired = sum(
+        CalibrationAlarm(CalibrationSettings(alpha=0.1, horizon=1000)).add(*stream(1000, rng)) for _ in range(100)
+    )
+    assert fired <= 10
+
+
+def test_only_what_was_learned_on_the_way_counts_as_learned() -> None:
+    rng = np.random.default_rng(4)
+    alarm = CalibrationAlarm()
+    alarm.add(*misfit(1000, rng))
+    assert alarm.baseline is not None
+    assert alarm.baseline.learned
+    assert not Baseline.fit(*misfit(300, rng)).learned
+
+
+def test_a_baseline_learned_on_the_way_raises_no_false_alarms() -> None:
+    """Its error, of 1,000 labels, would add up over the next 5,000 if it were taken for the truth."""
+    rng = np.random.default_rng(9)
+    fired = sum(CalibrationAlarm().add(*misfit(5000, rng)) for _ in range(12))
+    assert fired == 0
+
+
+def test_what_was_learned_on_the_way_still_finds_a_change_and_then_stays() -> None:
+    rng = np.random.default_rng(10)
+    alarm = CalibrationAlarm()
+    assert not alarm.add(*misfit(2500, rng))
+    assert alarm.baseline is not None
+    assert 1500 <= alarm.baseline.rows <= 2000  # those that are 500 rows old, but for a step
+    delay = next(n for n in range(25, 1500, 25) if alarm.add(*misfit(25, rng, -1.0)))
+    assert delay < 500
+    normal = alarm.baseline
+    alarm.add(*misfit(4000, rng, -1.0))
+    assert alarm.baseline is normal
+
+
+def test_a_baseline_settles_and_gives_its_rows_back() -> None:
+    alarm = CalibrationAlarm()
+    assert not alarm.add(*misfit(7000, np.random.default_rng(11)))
+    assert alarm.baseline is not None
+    assert alarm.baseline.rows == 5000
+    assert alarm._known == []
+
+
+def test_the_error_of_a_given_baseline_does_not_add_up_to_an_alarm() -> None:
+    """Of these 12 calm streams 3 raise an alarm if nothing is allowed for the error of 1,000 rows."""
+    fired = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        fired += CalibrationAlarm(baseline=Baseline.fit(*calm(1000, 10, rng))).add(*calm(5000, 10, rng))
+    assert fired == 0

@@ -1,0 +1,109 @@
+"""The server and the dashboard say the same of one log: the same alarms at the same rows, the same intervals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibrant.artifacts.feedback import FeedbackWriter, Model, read_feedback
+from calibrant.artifacts.model_card import ModelCard
+from calibrant.calibration.monitoring.alarms import served_log_p
+from calibrant.calibration.monitoring.baseline import Baseline
+from calibrant.dashboard.numbers import traffic
+from calibrant.images.preprocessing import Preprocessing
+from calibrant.serve.monitor.config import MonitorConfig
+from calibrant.serve.monitor.monitor import Monitor
+
+CLASSES = ("auk", "bittern", "crane", "dunlin")
+CARD = ModelCard(CLASSES, Preprocessing((8, 8), 8))
+
+
+def _rows(n: int, rng: np.random.Generator, *, sharper: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Served logits, biased as those of real models, and labels from flatter probabilities."""
+    true = rng.normal(0, 2, (n, 4))
+    labels = (true / sharper + rng.gumbel(size=true.shape)).argmax(axis=1)
+    return (true * sharper**0.5 + np.array([0.4, -0.4, 0.2, -0.2])).astype(np.float32), labels
+
+
+def _serve(monitor: Monitor, rng: np.random.Generator, name: str, *, turns: int = 3000, rows: int = 5000) -> None:
+    """Batches of requests; labels come later, in any order, some twice, some corrected, some never."""
+    waiting: list[tuple[str, int]] = []
+    for first in range(0, rows, 250):
+        logits, labels = _rows(250, rng, sharper=1.0 if first < turns else 3.0)
+        for k in range(0, 250, 5):
+            monitor.record(f"{name}{first + k}", logits[k : k + 5])
+        monitor.flush()
+        ids = [f"{name}{first + k - k % 5}/{k % 5}" for k in range(250)]
+        waiting += [(ids[k], int(labels[k])) for k in rng.permutation(250)[:200]]
+        rng.shuffle(waiting)  # type: ignore[arg-type]
+        now, waiting = waiting[:180], waiting[180:]
+        monitor.label([i for i, _ in now], [y for _, y in now])
+        monitor.label([i for i, _ in now[:3]], [y for _, y in now[:2]] + [(now[2][1] + 1) % 4])
+
+
+def _agree(monitor: Monitor, folder: Path) -> traffic.Traffic:
+    (served,) = read_feedback(folder).served
+    found = traffic.summarise(served, CARD)
+    assert found.alarms == monitor.alarms.states()
+    said = monitor.report()
+    assert found.recent.rows == said["expected_accuracy"]["rows"]
+    for bound, value in found.recent.expected.to_dict().items():
+        assert said["expected_accuracy"][bound] == pytest.approx(value, abs=1e-12)
+    assert found.recent.labelled is not None
+    for figure, value in found.recent.labelled.to_dict().items():
+        expected = said["labelled"][figure]
+        assert expected == (value if figure in ("rows", "coverage") else pytest.approx(value, abs=1e-6)), figure
+    return found
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["own", "given"])
+@pytest.mark.parametrize("seed", range(4))
+def test_alarms_rows_and_intervals_are_the_same(given: bool, seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    baseline = None
+    if given:
+        logits, labels = _rows(2000, rng)
+        baseline = Baseline.fit(served_log_p(logits), labels)
+    writer = FeedbackWriter(tmp_path)
+    monitor = Monitor(Model("birds", "1", "sha", CLASSES), CARD, MonitorConfig(), writer, baseline=baseline)
+    _serve(monitor, rng, "r")
+    writer.close()
+    found = _agree(monitor, tmp_path)
+    assert found.alarms["calibration"].fired_at is not None  # else it would be no test
+    assert found.alarms["confidence"].fired_at is not None
+
+
+def test_settings_and_a_new_start_are_read_back(tmp_path: Path) -> None:
+    """What a server saw before its restart is past; labels for what the last one predicted count in this one."""
+    rng, last = np.random.default_rng(7), None
+    for start, config in enumerate((MonitorConfig(), MonitorConfig(window=300, alpha=0.1, horizon=700))):
+        writer = FeedbackWriter(tmp_path, segment_bytes=50_000)  # several segments
+        monitor = Monitor(Model("birds", "1", "sha", CLASSES), CARD, config, writer)
+        monitor.restore(tmp_path)
+        if last is not None:
+            monitor.label([last], [1])
+        _serve(monitor, rng, f"s{start}-", turns=700, rows=1500)
+        last = f"late{start}"
+        monitor.record(last, np.zeros((1, 4), np.float32))
+        monitor.flush()
+        writer.close()
+    found = _agree(monitor, tmp_path)
+    assert found.recent.labelled is not None
+    assert found.recent.labelled.rows == 300
+    assert found.rows == 3002
+
+
+def test_a_log_that_does_not_say_has_the_alarms_of_a_server_that_says_nothing(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    logits, labels = _rows(4000, rng, sharper=2.5)
+    writer = FeedbackWriter(tmp_path)
+    writer.predictions(Model("birds", "1", "sha", CLASSES), [f"r{k}" for k in range(4000)], list(range(4000)), logits)
+    writer.labels("birds", [f"r{k}" for k in range(4000)], labels.tolist())
+    writer.close()
+    monitor = Monitor(Model("birds", "1", "sha", CLASSES), CARD, MonitorConfig(), None)
+    for k in range(4000):
+        monitor.record(f"r{k}", logits[k : k + 1])
+    monitor.label([f"r{k}" for k in range(4000)], labels.tolist())
+    _agree(monitor, tmp_path)
