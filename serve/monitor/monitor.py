@@ -32,7 +32,7 @@ from calibrant.serve.engine.deployed_formula import DeployedFormula
 from calibrant.serve.monitor.config import MonitorConfig
 from calibrant.serve.monitor.labels import Reply
 from calibrant.serve.monitor.log_output import LogOutput
-from calibrant.serve.monitor.report import Counts, report, summary
+from calibrant.serve.monitor.report import Tally, report, summary
 from calibrant.serve.monitor.served_rows import ServedRows
 from calibrant.serve.monitor.window import Window
 
@@ -249,7 +249,7 @@ class Monitor:
         with self._lock:
             baseline = self.alarms.calibration.baseline
             return report(
-                self.model, Counts(self.rows, self.labels, self.not_finite, self.lost), self.window,
+                self.model, Tally(self.rows, self.labels, self.not_finite, self.lost), self.window,
                 self.alarms.states(), baseline_rows=0 if baseline is None else baseline.rows,
                 nominal_coverage=self._quantile,
             )  # fmt: skip

@@ -14,7 +14,7 @@ from calibrant.serve.monitor.window import Window
 
 
 @dataclass(frozen=True)
-class Counts:
+class Tally:
     rows: int
     labels: int
     not_finite: int  # rows whose answer was no distribution
@@ -23,7 +23,7 @@ class Counts:
 
 def report(
     model: feedback.Model,
-    counts: Counts,
+    counts: Tally,
     window: Window,
     alarms: Mapping[str, AlarmState],
     *,
