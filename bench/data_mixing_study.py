@@ -21,9 +21,9 @@ import torch
 
 from calibrant.artifacts.predictions import read_predictions
 from calibrant.calibration import metrics
+from calibrant.calibration.softmax import softmax
 from calibrant.train import fit, train_config
 from calibrant.train.data.leaves import LeafSpec, write_leaves
-from calibrant.train.evaluate import softmax
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "none": {},

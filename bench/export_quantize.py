@@ -43,9 +43,9 @@ from calibrant.atomic import write_text
 from calibrant.calibration import evaluate, fit
 from calibrant.calibration.compare import compare
 from calibrant.calibration.metrics.measures import ece_of, read_rows
+from calibrant.calibration.softmax import softmax
 from calibrant.export import edit, export_onnx
 from calibrant.export.checks.measure import agreement, quality, run_logits, run_outputs, time_together
-from calibrant.export.checks.parity import softmax
 from calibrant.export.quantization.candidates import Data, row
 from calibrant.export.quantization.quantize import quantize
 from calibrant.export.quantization.report import lines

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant.calibration.inputs import check_labels, check_logits
+from calibrant.calibration.inputs import check_logits
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import ConfigError
 
@@ -22,42 +22,6 @@ if TYPE_CHECKING:
     from calibrant.calibration.calibrators.base import Calibrator
 
 Vector = NDArray[np.float64]
-
-
-def checked_prior(prior: ArrayLike, *, name: str = "prior", smooth: float = 0.0) -> Vector:
-    """Shares or counts as shares that sum to one; `smooth` is added to each count first."""
-    values = np.asarray(prior, np.float64)
-    if values.ndim != 1 or len(values) == 0 or not np.isfinite(values).all() or (values < 0).any():
-        raise ConfigError(f"{name} must be one finite number >= 0 for each class")
-    values = values + smooth
-    if values.sum() <= 0:
-        raise ConfigError(f"{name} is zero for every class")
-    share: Vector = values / values.sum()
-    return share
-
-
-def log_prior_ratio(train_prior: ArrayLike, target_prior: ArrayLike | None = None, *, smooth: float = 0.0) -> Vector:
-    """log(pi_train / pi_target) for each class; the target is uniform unless given. Shares or counts will do.
-
-    A class of prior 0 would make every probability NaN and is refused; `smooth=1` adds one to each count instead (give
-    counts then, not shares).
-    """
-    train = checked_prior(train_prior, name="train prior", smooth=smooth)
-    target = (
-        np.full(len(train), 1.0 / len(train)) if target_prior is None
-        else checked_prior(target_prior, name="target prior", smooth=smooth)
-    )  # fmt: skip
-    if len(train) != len(target):
-        raise ConfigError(f"the train prior has {len(train)} classes and the target prior {len(target)}")
-    for name, prior in (("train", train), ("target", target)):
-        empty = np.flatnonzero(prior == 0)
-        if len(empty):
-            raise ConfigError(
-                f"the {name} prior of class {int(empty[0])} is 0 (classes with prior 0: {len(empty)})",
-                fix="its log ratio is infinite: leave the class out, or pass counts with smooth=1",
-            )  # fmt: skip
-    ratio: Vector = np.log(train) - np.log(target)
-    return ratio
 
 
 def adjusted_logits(
@@ -83,7 +47,8 @@ def adjusted_logits(
     if strength != 0.0:
         if log_prior_ratio is None:
             raise ConfigError(
-                f"adjustment strength {strength} without a prior", fix="pass log_prior_ratio(train_prior, target_prior)"
+                f"adjustment strength {strength} without a prior",
+                fix="pass log_prior_ratio of calibrant.shares",
             )
         z = z - strength * checked_ratio(log_prior_ratio, classes)
     return z
@@ -105,33 +70,6 @@ def adjusted_probabilities(
             log_prior_ratio=log_prior_ratio, strength=strength,
         )
     )  # fmt: skip
-
-
-def class_weights(train_prior: ArrayLike, target_prior: ArrayLike | None = None) -> Vector:
-    """pi_target(k) / pi_train(k) for each class; a class that training has not may only be absent in the target too."""
-    train = checked_prior(train_prior, name="train prior")
-    target = (
-        np.full(len(train), 1.0 / len(train)) if target_prior is None
-        else checked_prior(target_prior, name="target prior")
-    )  # fmt: skip
-    if len(train) != len(target):
-        raise ConfigError(f"the train prior has {len(train)} classes and the target prior {len(target)}")
-    lost = np.flatnonzero((train == 0) & (target > 0))
-    if len(lost):
-        raise ConfigError(
-            f"class {int(lost[0])} has no share in the data but {target[lost[0]]:.3g} in the target prior",
-            fix="no weight can make up for a class without rows; give it target prior 0",
-        )
-    weights: Vector = np.divide(target, train, out=np.zeros_like(train), where=train > 0)
-    return weights
-
-
-def sample_weights(labels: ArrayLike, train_prior: ArrayLike, target_prior: ArrayLike | None = None) -> Vector:
-    """pi_target(y) / pi_train(y) for each row: measures under the target prior on data that follow the training's."""
-    weights = class_weights(train_prior, target_prior)
-    y = check_labels(labels, len(np.asarray(labels)), len(weights))
-    result: Vector = weights[y]
-    return result
 
 
 def checked_ratio(ratio: ArrayLike, classes: int) -> Vector:

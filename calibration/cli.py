@@ -57,7 +57,8 @@ def fit_command(
              isotonic histogram beta bbq enir ensemble-temperature auto
     Example: calibrant calibrate runs/first/predictions/val.parquet --method auto --conformal 0.1
     """
-    from calibrant.calibration.files import Decisions, fit_file
+    from calibrant.calibration.decisions import Decisions
+    from calibrant.calibration.fitting import fit_file
 
     if abstain_risk is not None and abstain_coverage is not None:
         raise ConfigError("--abstain-risk and --abstain-coverage were both given", fix="pass one of them")
@@ -139,7 +140,7 @@ def evaluate(
       calibrant evaluate runs/ce/predictions/test.parquet runs/vace/predictions/test.parquet --compare
     """
     from calibrant.atomic import write_json, write_text
-    from calibrant.calibration.files import evaluate_files
+    from calibrant.calibration.evaluate_files import evaluate_files
     from calibrant.calibration.report.tables import text_table
 
     if figure is not None and figure.suffix.lower() not in _FIGURES:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant.calibration.adjustment import class_weights
 from calibrant.calibration.intervals import binned
 from calibrant.calibration.intervals.binned import measure_gaps
 from calibrant.calibration.intervals.gaps import GapSample
@@ -23,6 +22,7 @@ from calibrant.calibration.statistics.accumulate import statistics_of_probabilit
 from calibrant.calibration.statistics.bins import Bins
 from calibrant.calibration.statistics.mass import mass_bins, mass_rows
 from calibrant.calibration.statistics.statistics import Statistics
+from calibrant.shares import class_weights
 
 Vector = NDArray[np.float64]
 

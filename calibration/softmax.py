@@ -28,6 +28,14 @@ def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     return p
 
 
+def log_sum_exp(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """log sum_k exp(z_k), along the last axis, which is left out."""
+    z = np.asarray(logits, np.float64)
+    top = z.max(axis=-1, keepdims=True)
+    total: NDArray[np.float64] = top[..., 0] + np.log(np.exp(z - top).sum(axis=-1))
+    return total
+
+
 def floored_logits(probs: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """log max(q, 1e-12): its softmax is q renormalised, with an all-zero row made uniform."""
     return np.log(np.maximum(np.asarray(probs, np.float64), FLOOR))

@@ -24,7 +24,7 @@ from calibrant.errors import CheckFailed, ConfigError, DataError, did_you_mean
 from calibrant.export.checks import speed
 from calibrant.export.checks.inspection import check_intact
 from calibrant.export.checks.parity import steady_rows
-from calibrant.export.config import check_threshold, read_prior
+from calibrant.export.config import check_threshold
 from calibrant.export.graph.assemble import (
     build_tail,
     calibrator_of,
@@ -36,6 +36,8 @@ from calibrant.export.graph.assemble import (
 from calibrant.export.graph.fit_context import kept_threshold, warn_if_moved
 from calibrant.export.graph.fold import Array, FittedCalibrator, apply_gauge
 from calibrant.export.graph.tail import Tail
+from calibrant.priors import read_prior, read_target
+from calibrant.shares import check_positive
 
 log = logging.getLogger(__name__)
 TOLERANCE = 1e-5  # of the edited tail's probabilities against numpy
@@ -79,8 +81,9 @@ def adjust(
         raise ConfigError("nothing to change", fix="give --strength, --target-prior or both")
     prior = card.prior
     if train_prior is not None:
-        shares = read_prior(train_prior, card.classes, where="--train-prior")
-        prior = replace(prior, train=_shares("training", shares, card.classes))
+        found = read_prior(train_prior, card.classes, where="--train-prior")
+        check_positive(found, card.classes)
+        prior = replace(prior, train=tuple(found.tolist()))
     if prior.train is None:
         raise ConfigError(
             "the file does not know its training prior", where=path, fix="give --train-prior, or export the run again"
@@ -94,8 +97,8 @@ def adjust(
                 "a target prior changes nothing, since the file's correction has strength 0", where=path,
                 fix="say how strongly: --strength 1 is Bayes' rule",
             )  # fmt: skip
-        target = read_prior(target_prior, card.classes)
-        prior = replace(prior, target=None if target is None else _shares("target", target, card.classes))
+        target = read_target(target_prior, card.classes, train=prior.train)
+        prior = replace(prior, target=None if target is None else tuple(target.tolist()))
     prior = replace(prior, applied=total - prior.absorbed)
     if card.conformal:
         log.warning("the conformal quantiles were fitted on the old probabilities and are dropped")
@@ -232,18 +235,6 @@ def _check_source(block: Mapping[str, Any], card: ModelCard, path: Path) -> None
     known, given = card.source.get("checkpoint_sha256"), fitted.get("sha256")
     if known is not None and given is not None and known != given:
         log.warning("the calibrator was fitted on predictions of another model (%s)", fitted.get("run", given[:12]))
-
-
-def _shares(which: str, prior: NDArray[np.float64] | None, names: Sequence[str]) -> tuple[float, ...]:
-    p = np.full(len(names), 1.0 / len(names)) if prior is None else prior
-    if not np.all(np.isfinite(p)) or np.any(p < 0) or p.sum() <= 0:
-        raise ConfigError(f"the {which} prior must be shares that are not negative")
-    if which == "training" and np.any(p == 0):
-        names = [names[i] for i in np.flatnonzero(p == 0)[:5]]
-        raise ConfigError(
-            f"the {which} prior of {', '.join(names)} is 0, which no correction can use", fix="give it a small share"
-        )
-    return tuple(map(float, p / p.sum()))
 
 
 def _now() -> str:

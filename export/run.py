@@ -17,13 +17,14 @@ from calibrant.errors import CheckFailed, ConfigError, DataError, ModelError
 from calibrant.export.checks import speed
 from calibrant.export.checks.parity import Reference as ReferenceCall
 from calibrant.export.checks.stored_predictions import check_predictions, find_predictions, line
-from calibrant.export.config import ExportConfig, read_prior
+from calibrant.export.config import ExportConfig
 from calibrant.export.edit import restamp
 from calibrant.export.graph.fit_context import threshold, warn_if_moved
 from calibrant.export.graph.wrapper import Body
 from calibrant.export.to_onnx import Reference, export_onnx
 from calibrant.images.decode import IMAGE_SUFFIXES, open_image
 from calibrant.images.preprocessing import Preprocessing
+from calibrant.priors import read_target
 from calibrant.train.run.folder import TrainedModel, load_run, read_config
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportC
     trained = run if isinstance(run, TrainedModel) else load_run(run)
     calibrator = None if config.calibrator is None else Calibrator.load(config.calibrator)
     _check_calibrator(calibrator, trained, config)
-    target = None if config.target_prior is None else read_prior(config.target_prior, trained.class_names)
+    target = _target(config, trained)
     images = config.images or data_folder(trained)
     real = None if images is None else real_images(images, trained.preprocessing, input=config.input)
     card = export_onnx(
@@ -90,6 +91,12 @@ def ood_block(kind: str, feature_norm: tuple[float, float] | None) -> dict[str, 
             fix="train with a fedlas loss, which keeps them, or use --ood energy",
         )  # fmt: skip
     return {"kind": kind, "mu": feature_norm[0], "sd": feature_norm[1]}
+
+
+def _target(config: ExportConfig, trained: TrainedModel) -> NDArray[np.float64] | None:
+    if config.target_prior is None:
+        return None
+    return read_target(config.target_prior, trained.class_names, train=trained.train_prior)
 
 
 def _check_calibrator(calibrator: Calibrator | None, trained: TrainedModel, config: ExportConfig) -> None:

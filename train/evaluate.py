@@ -134,13 +134,6 @@ def _array(t: Tensor) -> NDArray[np.float32]:
     return t.float().cpu().numpy()
 
 
-def softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    z = logits.astype(np.float64)
-    e = np.exp(z - z.max(1, keepdims=True))
-    p: NDArray[np.float64] = e / e.sum(1, keepdims=True)
-    return p
-
-
 def validation_metrics(probs: NDArray[np.float64], labels: NDArray[np.int64]) -> dict[str, float]:
     """What a line of metrics.jsonl says about the validation set, as shares."""
     from calibrant.calibration import metrics

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from calibrant.calibration.softmax import softmax
 from calibrant.errors import DataError, ModelError
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.progress import bar
@@ -27,7 +28,7 @@ from calibrant.train.config import TrainConfig
 from calibrant.train.data.loader import Batch, BatchPlan, to_network
 from calibrant.train.data.pixels import BadImage
 from calibrant.train.distributed import Ranks, any_rank, gather_uneven, same_buffers
-from calibrant.train.evaluate import EvalSource, run_network, softmax, validation_metrics
+from calibrant.train.evaluate import EvalSource, run_network, validation_metrics
 from calibrant.train.losses.base import Loss, MixedTarget
 from calibrant.train.model.feature_model import FeatureModel
 from calibrant.train.model.synced_norm import Synced

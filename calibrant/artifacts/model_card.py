@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from calibrant.artifacts.card_checks import check
 from calibrant.errors import ConfigError, FormatError
 from calibrant.images.preprocessing import Preprocessing
+from calibrant.shares import log_prior_ratio
 
 FORMAT_VERSION = 1
 KEY = "calibrant"
 _WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)  # of a block of another shape
-TARGET_FLOOR = 1e-12  # a class that cannot occur in use gets a probability of about this, not a NaN
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,7 @@ class Prior:
         """r = log(pi_train / pi_target), the vector of the one formula."""
         if self.train is None:
             raise ConfigError("the model does not know its training prior", fix="give --train-prior")
-        train = np.asarray(self.train, np.float64)
-        target = np.full_like(train, 1.0 / len(train)) if self.target is None else np.asarray(self.target, np.float64)
-        return np.asarray(np.log(train / train.sum()) - np.log(np.maximum(target / target.sum(), TARGET_FLOOR)))
+        return log_prior_ratio(self.train, self.target)
 
     def shift(self) -> NDArray[np.float64] | None:
         """What the graph subtracts from the logits: a log(pi_train / pi_target) - absorbed log(pi_train / uniform).

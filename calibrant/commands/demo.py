@@ -264,7 +264,8 @@ def _measured(name: str, probabilities: NDArray[np.float64], test: Predictions) 
 
 def _deployed(test: Predictions, calibrator: Calibrator, adjust: float) -> NDArray[np.float64]:
     """What model.onnx has to answer, by the formula in numpy; `adjust` is the total, the loss's own share included."""
-    from calibrant.calibration.adjustment import adjusted_probabilities, log_prior_ratio
+    from calibrant.calibration.adjustment import adjusted_probabilities
+    from calibrant.shares import log_prior_ratio
 
     assert test.source.train_prior is not None  # every run records it
     return adjusted_probabilities(

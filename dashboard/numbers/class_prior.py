@@ -17,11 +17,12 @@ from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.dashboard.widgets import controls
 from calibrant.dashboard.widgets.markdown_escape import plain
 from calibrant.errors import CalibrantError, ConfigError
+from calibrant.priors import UNIFORM, shares_of, written
 
-AS_IS, UNIFORM, TRAINING, TYPED = "data", "uniform", "training", "typed"
+AS_IS, TRAINING, TYPED = "data", "training", "typed"
 _LABELS = {
     AS_IS: "as in these rows", UNIFORM: "all classes equally common", TRAINING: "as common as in training",
-    TYPED: "weights that I type",
+    TYPED: "shares that I type",
 }  # fmt: skip
 _MOST_OTHERS = 200
 
@@ -89,42 +90,19 @@ def served_labels(path: Path, names: tuple[str, ...]) -> list[float]:
 def _typed(predictions: PredictionsRef) -> Target:
     names = predictions.source.class_names
     text = controls.write(
-        "Weights of the classes", key="weights", placeholder=f"{names[0]}=3, {names[-1]}=0.5",
-        help="Name=weight, separated by commas; a class that is not named weighs 1. Or a number for every class, in "
-        "order. They are scaled to add up to 1.",
+        "Shares of the classes", key="weights", placeholder=f"{names[0]}=3, *=1",
+        help="Name=share, separated by commas; *=1 is for every class that is not named. Or a number for every class, "
+        "in order. Shares add up to 1, counts need not.",
     )  # fmt: skip
+    if not text.strip():
+        return UNIFORM
     try:
-        return _of_rows_here(weights_from(text, names), predictions)
+        asked = written(text, where="Shares of the classes", files=False)
+        found = shares_of(asked, names, train=predictions.source.train_prior, where="Shares of the classes")
+        return _of_rows_here(found.tolist(), predictions)
     except CalibrantError as error:
         st.warning(plain(error), icon=":material/warning:")
         return None
-
-
-def weights_from(text: str, names: tuple[str, ...]) -> list[float]:
-    """The weights that somebody typed."""
-    parts = [p.strip() for p in text.split(",") if p.strip()]
-    if len(parts) == len(names) and all("=" not in p for p in parts):
-        return [_number(p) for p in parts]
-    found = dict.fromkeys(names, 1.0)
-    for part in parts:
-        name, equals, value = part.rpartition("=")
-        if not equals or name.strip() not in found:
-            raise ConfigError(
-                f'"{part}" is not a class and its weight',
-                fix=f"write for example {names[0]}=3, or {len(names)} numbers",
-            )
-        found[name.strip()] = _number(value)
-    return list(found.values())
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise ConfigError(f'"{text.strip()}" is not a weight', fix="weights are numbers from 0")
-    return value
 
 
 def _of_rows_here(shares: Sequence[float], predictions: PredictionsRef) -> Target:

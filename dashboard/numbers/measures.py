@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts.predictions import Predictions, read_predictions
-from calibrant.calibration.adjustment import class_weights
 from calibrant.calibration.compare import Difference, compare
 from calibrant.calibration.diagrams.reliability import (
     ReliabilityDiagram,
@@ -38,6 +37,7 @@ from calibrant.calibration.statistics.mass import mass_bins, mass_rows
 from calibrant.calibration.statistics.statistics import Statistics, for_file
 from calibrant.dashboard.numbers import rows as single_rows
 from calibrant.dashboard.numbers.predictions_through import Scored
+from calibrant.shares import class_weights
 
 Kind = Literal["width", "mass", "smooth"]
 # Class shares under which numbers are asked for: None, as the rows are; "uniform"; or a share for each class.

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.calibration.softmax import softmax
 from calibrant.errors import FormatError
 
 log = logging.getLogger(__name__)
@@ -128,12 +129,6 @@ def session(path: str | Path | bytes, *, level: str = "all", threads: int = 1) -
         raise FormatError(
             f"onnxruntime cannot load it ({str(error).splitlines()[0][:200]})", where=where, fix="export it again"
         ) from None
-
-
-def softmax(z: NDArray[np.floating[Any]]) -> Array:
-    z = np.asarray(z, np.float64)
-    e = np.exp(z - z.max(1, keepdims=True))
-    return np.asarray(e / e.sum(1, keepdims=True))
 
 
 def compare(

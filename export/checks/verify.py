@@ -10,8 +10,9 @@ import torch
 
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.artifacts.onnx_file import OnnxFile
+from calibrant.calibration.softmax import softmax
 from calibrant.errors import DataError, FormatError
-from calibrant.export.checks.parity import EVERY_LEVEL, LEVELS, Reference, answers, compare, session, softmax
+from calibrant.export.checks.parity import EVERY_LEVEL, LEVELS, Reference, answers, compare, session
 from calibrant.export.checks.stored_predictions import check_predictions, find_predictions, line
 from calibrant.export.graph.assemble import knob_defaults
 from calibrant.export.graph.wrapper import Body

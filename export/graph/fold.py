@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.calibration.softmax import log_softmax
 from calibrant.errors import ModelError, did_you_mean
 
 Array = NDArray[np.float64]
@@ -149,9 +150,9 @@ def apply_gauge(z: Array, gauge: str) -> Array:
     """g(z) in numpy."""
     if gauge == "mean":
         return np.asarray(z - z.mean(1, keepdims=True))
-    if gauge in ("max", "logsoftmax"):
-        z = z - z.max(1, keepdims=True)
-    return np.asarray(z - np.log(np.exp(z).sum(1, keepdims=True))) if gauge == "logsoftmax" else z
+    if gauge == "logsoftmax":
+        return log_softmax(z)
+    return z - z.max(1, keepdims=True) if gauge == "max" else z
 
 
 def tail_steps(

@@ -12,6 +12,7 @@ from calibrant.artifacts.model_card import Prior
 from calibrant.errors import ConfigError, did_you_mean
 from calibrant.export.config import check_threshold
 from calibrant.export.graph.wrapper import Input
+from calibrant.shares import check_positive, shares
 
 Vector = Sequence[float] | NDArray[np.floating[Any]]
 OPSETS = range(18, 26)  # torch's exporter writes 18 for every older one; 25 is the newest that onnxruntime 1.31 reads
@@ -61,27 +62,15 @@ def checked_priors(
     if adjust is not None and train_prior is None:
         raise ConfigError("adjusting needs the training prior", fix="give --train-prior or export a run that has one")
     applied = 0.0 if adjust is None else float(adjust) - absorbed
-    train = None if train_prior is None else _shares("training", train_prior, len(names))
-    if train is not None and floor is None and np.any(train == 0):
-        empty = [names[i] for i in np.flatnonzero(train == 0)[:5]]
-        raise ConfigError(
-            f"the training prior of {', '.join(empty)} is 0, which no correction can use",
-            fix="give --prior-floor 1e-4 to smooth it, or leave the class out",
-        )
+    classes = len(names)
+    train = None if train_prior is None else shares(train_prior, name="training prior", classes=classes)
     if train is not None and floor is not None:
-        train = np.maximum(train, floor)
-    target = None if target_prior is None else _shares("target", target_prior, len(names))
+        train = shares(np.maximum(train, floor))
+    if train is not None:
+        check_positive(train, names)
+    target = None if target_prior is None else shares(target_prior, name="target prior", classes=classes)
     return Prior(_tuple(train), _tuple(target), float(absorbed), applied)
 
 
-def _shares(which: str, prior: Vector, classes: int) -> NDArray[np.float64]:
-    p = np.asarray(prior, np.float64)
-    if p.shape != (classes,):
-        raise ConfigError(f"the {which} prior must be {classes} shares, got shape {p.shape}")
-    if not np.all(np.isfinite(p)) or np.any(p < 0) or p.sum() <= 0:
-        raise ConfigError(f"the {which} prior must be {classes} shares that are not negative and not all 0")
-    return np.asarray(p / p.sum())
-
-
 def _tuple(p: NDArray[np.float64] | None) -> tuple[float, ...] | None:
-    return None if p is None else tuple(map(float, p / p.sum()))
+    return None if p is None else tuple(map(float, p))

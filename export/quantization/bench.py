@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from calibrant.artifacts.model_card import Prior
 from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.calibration.adjustment import adjusted_logits
+from calibrant.calibration.softmax import log_softmax, softmax
 from calibrant.errors import ModelError
 from calibrant.export.checks.inspection import check_intact
 from calibrant.export.checks.measure import Cost, agreement, quality, ridge, rmse, run_logits, run_outputs
-from calibrant.export.checks.parity import softmax
 from calibrant.export.graph.assemble import build_tail, calibrator_of, feature_dim, raw_head, write_deployed
 from calibrant.export.graph.fold import Array, apply_gauge
 from calibrant.export.graph.head import cut
@@ -141,8 +141,7 @@ class Workshop:
 
         def loss(log_factor: float) -> float:
             z = self.formula(logits, float(np.exp(log_factor)))
-            z = z - z.max(1, keepdims=True)
-            return float(np.mean(np.log(np.exp(z).sum(1)) - (target * z).sum(1)))
+            return float(np.mean(-(target * log_softmax(z)).sum(1)))
 
         low, high, ratio = -1.0, 1.0, (np.sqrt(5) - 1) / 2
         while high - low > 1e-4:

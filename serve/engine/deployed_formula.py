@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import ModelCard, Prior
 from calibrant.calibration.softmax import softmax
-from calibrant.errors import ConfigError, DataError
-from calibrant.serve.engine.knobs import TRAIN, Knobs
+from calibrant.errors import ConfigError
+from calibrant.priors import UNIFORM, Written, shares_of
+from calibrant.serve.engine.knobs import Knobs
 from calibrant.serve.engine.prediction_sets import fitted_shift
 
 Array = NDArray[np.float64]
@@ -35,6 +36,7 @@ Array = NDArray[np.float64]
 class DeployedFormula:
     """Undoes and redoes the probability formula of one deployed file."""
 
+    classes: tuple[str, ...]
     prior: Prior
     term: Array  # (C,) a r - s r_0, what the graph subtracted
     fitted: float  # the calibrator's temperature, 1 where it is another map or none
@@ -49,7 +51,7 @@ class DeployedFormula:
         diagonal = _diagonal(card.calibrator, classes)
         method = str((card.calibrator or {}).get("method", "none"))
         return cls(
-            card.prior, np.zeros(classes) if term is None else term,
+            card.classes, card.prior, np.zeros(classes) if term is None else term,
             1 / float(diagonal[0][0]) if method == "temperature" and diagonal is not None else 1.0,
             None if diagonal is None else diagonal[0], np.zeros(classes) if diagonal is None else diagonal[1], method,
             fitted_shift(card),
@@ -99,12 +101,10 @@ class DeployedFormula:
         term = replace(self.prior, target=target, applied=strength - self.prior.absorbed).shift()
         return np.zeros_like(self.term) if term is None else term
 
-    def _target(self, prior: tuple[float, ...] | str) -> tuple[float, ...] | None:
-        if isinstance(prior, str):
-            return self.prior.train if prior == TRAIN else None
-        if len(prior) != len(self.term):
-            raise DataError(f"has {len(prior)} values for {len(self.term)} classes", where="target_prior")
-        return prior
+    def _target(self, prior: Written) -> tuple[float, ...] | None:
+        if prior == UNIFORM:
+            return None
+        return tuple(shares_of(prior, self.classes, train=self.prior.train, where="target_prior").tolist())
 
 
 def _diagonal(calibrator: Mapping[str, Any] | None, classes: int) -> tuple[Array, Array] | None:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import orjson
 
 from calibrant.errors import ConfigError
+from calibrant.priors import Written, written
 
-UNIFORM, TRAIN = "uniform", "train"
 NAMES = ("temperature", "adjust_strength", "target_prior", "abstain_below", "coverage", "top_k", "ood")
 
 
@@ -21,7 +20,7 @@ class Knobs:
 
     temperature: float | None = None
     adjust_strength: float | None = None
-    target_prior: tuple[float, ...] | str | None = None  # one share a class, "uniform" or "train"
+    target_prior: Written | None = None  # as calibrant.priors understands it; files cannot be named
     abstain_below: float | None = None
     coverage: float | None = None
     top_k: int | None = None
@@ -46,7 +45,7 @@ class Knobs:
         if "ood" in found:
             found["ood"] = _boolean("ood", found["ood"])
         if "target_prior" in found:
-            found["target_prior"] = _prior(found["target_prior"])
+            found["target_prior"] = written(found["target_prior"], where="target_prior", files=False)
         return cls(**found).checked()
 
     def checked(self) -> Knobs:
@@ -85,26 +84,6 @@ def _boolean(name: str, value: Any) -> bool:
     if isinstance(value, str) and value.lower() in ("true", "1", "yes", "false", "0", "no"):
         return value.lower() in ("true", "1", "yes")
     raise ConfigError(f"must be true or false, got {_shown(value)}", where=name)
-
-
-def _prior(value: Any) -> tuple[float, ...] | str:
-    """A list, or (because protocol parameters are strings and numbers only) its JSON or comma-separated text."""
-    if isinstance(value, str):
-        text = value.strip()
-        if text in (UNIFORM, TRAIN):
-            return text
-        try:
-            value = orjson.loads(text) if text.startswith("[") else text.split(",")
-        except ValueError:
-            raise ConfigError("is neither a list of shares, uniform nor train", where="target_prior") from None
-    if not isinstance(value, list | tuple | np.ndarray):
-        raise ConfigError(f"must be a list with one share a class, got {_shown(value)}", where="target_prior")
-    shares = tuple(_number("target_prior", v) for v in value)
-    if not shares or min(shares) < 0 or sum(shares) <= 0:
-        raise ConfigError("shares of classes must not be negative, nor all 0", where="target_prior")
-    if not np.isfinite(sum(shares)):
-        raise ConfigError("is too large to add up", where="target_prior")
-    return shares
 
 
 def _shown(value: Any) -> str:

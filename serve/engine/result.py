@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import ModelCard
-from calibrant.calibration.softmax import softmax
+from calibrant.calibration.softmax import log_sum_exp, softmax
 from calibrant.errors import ConfigError, DataError
 from calibrant.serve.engine.deployed_formula import DeployedFormula
 from calibrant.serve.engine.knobs import Knobs
@@ -140,6 +140,4 @@ def ood_score(card: ModelCard, formula: DeployedFormula, outputs: Mapping[str, N
     z = formula.raw(outputs["logits"])
     if z is None:
         raise _hidden(formula)
-    top = z.max(axis=1)
-    energy: NDArray[np.float32] = -(top + np.log(np.exp(z - top[:, None]).sum(axis=1))).astype(np.float32)
-    return energy
+    return -log_sum_exp(z).astype(np.float32)

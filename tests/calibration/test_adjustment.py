@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 
 from calibrant.calibration import fit
-from calibrant.calibration.adjustment import (
-    adjusted_logits,
-    adjusted_probabilities,
-    log_prior_ratio,
-    sample_weights,
-)
+from calibrant.calibration.adjustment import adjusted_logits, adjusted_probabilities
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import CalibrantError, ConfigError
+from calibrant.shares import log_prior_ratio
 
 Z = np.random.default_rng(0).normal(size=(7, 3)) * 2
 
@@ -59,20 +55,6 @@ def test_calibrator_takes_the_place_of_the_temperature() -> None:
     )
     with pytest.raises(ConfigError, match="one of them"):
         adjusted_logits(Z, calibrator=calibrator, temperature=2.0)
-
-
-def test_a_class_of_prior_zero_is_refused_or_smoothed() -> None:
-    with pytest.raises(ConfigError, match="prior of class 1 is 0"):
-        log_prior_ratio([10, 0, 5])
-    smoothed = log_prior_ratio([10, 0, 5], smooth=1)
-    assert np.allclose(smoothed, np.log(np.array([11, 1, 6]) / 18) - np.log(np.array([1, 1, 1]) / 3))
-
-
-def test_sample_weights_are_the_ratio_of_priors() -> None:
-    found = sample_weights([0, 1, 1], [0.8, 0.2], [0.5, 0.5])
-    assert np.allclose(found, [0.625, 2.5, 2.5])
-    with pytest.raises(ConfigError, match="no share in the data"):
-        sample_weights([0, 0], [1.0, 0.0], [0.5, 0.5])
 
 
 @pytest.mark.parametrize("bad", [[1.0, 2.0], [np.nan, 1, 1], [[1, 1, 1]]])

@@ -165,7 +165,7 @@ def test_method_options_pass_through(predictions: Path, tmp_path: Path) -> None:
         (calibrate, ("--set", "aps"), "--conformal"),
         (calibrate, ("--abstain-risk", "0.1", "--abstain-coverage", "0.5"), "one of them"),
         (evaluate_command, ("--figure", "x.bmp"), ".bmp"),
-        (evaluate_command, ("--target-prior", "nowhere.json"), "uniform"),
+        (evaluate_command, ("--target-prior", "nowhere.json"), "cannot be read"),
     ],
 )
 def test_mistakes_are_named(predictions: Path, command: object, arguments: tuple[str, ...], message: str) -> None:

@@ -16,9 +16,10 @@ from torch import nn
 
 from calibrant.artifacts.model_card import ModelCard, Prior
 from calibrant.calibration import Calibrator
-from calibrant.calibration.adjustment import adjusted_probabilities, log_prior_ratio
+from calibrant.calibration.adjustment import adjusted_probabilities
 from calibrant.export.checks.parity import session
 from calibrant.export.graph.wrapper import Formula
+from calibrant.shares import log_prior_ratio
 
 from .conftest import CLASSES, PREPROCESSING, pixels
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.calibration import Calibrator
+from calibrant.calibration.softmax import softmax
 from calibrant.export import edit
-from calibrant.export.checks.parity import session, softmax
+from calibrant.export.checks.parity import session
 from calibrant.export.graph.assemble import knob_defaults
 
 from .conftest import CLASSES, PRIOR, pixels

@@ -17,10 +17,11 @@ from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.artifacts.predictions import Predictions
 from calibrant.atomic import write_json, write_text
 from calibrant.calibration import Calibrator, fit
+from calibrant.calibration.softmax import softmax
 from calibrant.commands.root import cli
 from calibrant.errors import CalibrantError, CheckFailed, ConfigError, DataError, FormatError
 from calibrant.export import ExportConfig, edit, export_run
-from calibrant.export.checks.parity import session, softmax
+from calibrant.export.checks.parity import session
 from calibrant.export.graph.assemble import build_tail, raw_head, write_deployed
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.config import ModelConfig, TrainConfig
@@ -145,7 +146,7 @@ def test_model_card_in_markdown(model: Path) -> None:
     ("config", "kind", "message"),
     [
         (ExportConfig(calibrator=Path("nowhere.json")), FormatError, "nowhere.json: cannot be read"),
-        (ExportConfig(target_prior="ash=1", adjust=1.0), ConfigError, "is not a prior"),
+        (ExportConfig(target_prior="ash;1", adjust=1.0), ConfigError, "is not a prior"),
         (ExportConfig(images=Path("nowhere")), DataError, "holds no images"),
     ],
 )
@@ -214,23 +215,6 @@ def test_a_quantized_file_is_verified_by_its_winners(run: Path, model: Path, tmp
     assert "% of 24 images (96 asked)" in result.stdout
     assert (result.exit_code == 0) is not wrong
     assert ("(float16): agrees with torch" in result.stdout) is not wrong
-
-
-def test_priors_are_read_from_files_and_lists(tmp_path: Path) -> None:
-    from calibrant.export.config import read_prior
-
-    (tmp_path / "p.json").write_text('{"birch": 3, "ash": 1, "cedar": 0}')
-    np.testing.assert_array_equal(read_prior(str(tmp_path / "p.json"), NAMES), [1, 3, 0])
-    np.testing.assert_array_equal(read_prior("1, 2, 3", NAMES), [1, 2, 3])
-    assert read_prior("uniform", NAMES) is None
-    wrong = {
-        '{"birk": 1}': 'did you mean "birch"', '{"ash": 1}': '"birch" has no share', "[1, 2]": "2 shares for 3",
-        "[1, 2, null]": "must be numbers", "{": "not JSON",
-    }  # fmt: skip
-    for text, message in wrong.items():
-        (tmp_path / "p.json").write_text(text)
-        with pytest.raises(DataError, match=message):
-            read_prior(str(tmp_path / "p.json"), NAMES)
 
 
 def write_predictions(run: Path, *, wrong: bool = False) -> None:

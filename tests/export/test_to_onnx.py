@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.artifacts.onnx_file import OnnxFile
+from calibrant.calibration.softmax import softmax
 from calibrant.errors import CheckFailed, ConfigError, DataError, FormatError, ModelError
 from calibrant.export import export_onnx
-from calibrant.export.checks.parity import Tolerance, session, softmax
+from calibrant.export.checks.parity import Tolerance, session
 from calibrant.images.preprocessing import Preprocessing
 
 from .conftest import CLASSES, PREPROCESSING, PRIOR, TinyNet, pixels, spread

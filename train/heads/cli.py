@@ -127,10 +127,13 @@ def head(
 def report(result: Any) -> str:
     """Metrics of validation and test side by side, and the total of all prior corrections."""
     from calibrant.progress import table
-    from calibrant.train.heads.scores import METRICS
+    from calibrant.shares import head_medium_tail
+    from calibrant.train.heads.scores import GROUPED, METRICS
 
     columns = [("val", result.val_metrics)] + ([("test", result.test_metrics)] if result.test_metrics else [])
-    rows = [[name, *(f"{values[name]:.4f}" for _, values in columns)] for name in METRICS]
+    even = not head_medium_tail(result.counts.tolist())
+    shown = [name for name in METRICS if not (even and name in GROUPED)]
+    rows = [[name, *(f"{values[name]:.4f}" for _, values in columns)] for name in shown]
     lines = [table(["", *(name for name, _ in columns)], rows), ""]
     parts = " + ".join(f"{name} {value:.2f}" for name, value in result.corrections.items()) or "none"
     lines.append(f"prior correction: {parts}; total strength {result.total_strength:.2f}")

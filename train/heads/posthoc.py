@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration import Calibrator, fit
-from calibrant.calibration.adjustment import log_prior_ratio
 from calibrant.calibration.metrics.measures import macro_f1
-from calibrant.calibration.softmax import softmax
+from calibrant.calibration.softmax import log_softmax, softmax
+from calibrant.shares import log_prior_ratio
 from calibrant.train.heads.config import PostHocConfig
 
 logger = logging.getLogger(__name__)
@@ -120,10 +120,9 @@ def likeliest(
 
     def look(x: Vector) -> tuple[float, Vector, Vector]:
         u = x[0] * axes[0] + x[1] * axes[1]
-        top = u.max(1, keepdims=True)
-        e = np.exp(u - top)
-        p = e / e.sum(1, keepdims=True)
-        value = float(w @ (np.log(e.sum(1)) + top[:, 0] - u[rows, labels]))
+        log_p = log_softmax(u)
+        p = np.exp(log_p)
+        value = float(-(w @ log_p[rows, labels]))
         means = [(p * f).sum(1) for f in axes]
         gradient = np.asarray([w @ (m - f[rows, labels]) for m, f in zip(means, axes, strict=True)])
         hessian = np.asarray(
@@ -182,11 +181,9 @@ def class_slopes(z: Vector, labels: NDArray[np.int64], weights: Vector, *, offse
     def value(log_b: Vector) -> tuple[float, Vector]:
         b = np.exp(log_b)
         u = z * b + offset
-        top = u.max(1, keepdims=True)
-        e = np.exp(u - top)
-        s = e.sum(1, keepdims=True)
-        nll = float(w @ (np.log(s[:, 0]) + top[:, 0] - u[rows, labels]))
-        p = e / s
+        log_p = log_softmax(u)
+        nll = float(-(w @ log_p[rows, labels]))
+        p = np.exp(log_p)
         p[rows, labels] -= 1
         d = log_b - np.log(common)
         gradient = (w @ (p * z)) * b + _RIDGE * d / len(d)

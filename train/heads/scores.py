@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration.metrics.measures import accuracy, adaptive_ece, ece, nll
-from calibrant.train.heads.split import thirds
+from calibrant.shares import thirds
 
 # In the order of the tables; True: larger is better.
 METRICS: dict[str, bool] = {
@@ -14,6 +14,7 @@ METRICS: dict[str, bool] = {
     "macro_precision": True, "macro_recall": True, "head_accuracy": True, "medium_accuracy": True,
     "tail_accuracy": True, "nll": False, "ece": False, "aece": False,
 }  # fmt: skip
+GROUPED = ("head_accuracy", "medium_accuracy", "tail_accuracy")
 
 
 def measure(
@@ -47,9 +48,9 @@ def measure(
         return float(values[mask].mean()) if mask.any() else 0.0
 
     groups = {}
-    for name, members in thirds(train_counts).items():
+    for name, members in thirds(train_counts.tolist()).items():
         mask = np.zeros(classes, bool)
-        mask[members] = True
+        mask[list(members)] = True
         groups[f"{name}_accuracy"] = mean(recall, mask & labelled)
     return {
         "macro_f1": mean(f, occurs),

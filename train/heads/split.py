@@ -94,10 +94,3 @@ def redraw(fold: Fold, labels: NDArray[np.int64], seed: int) -> Fold:
         val.append(mixed[len(own) :])
     rest = fold.train[~np.isin(labels[fold.train], labels[fold.val])]
     return Fold(np.concatenate([*train, rest]), np.concatenate(val))
-
-
-def thirds(counts: NDArray[np.int64]) -> dict[str, Index]:
-    """Classes in three groups of equal number by their training images: head, medium, tail (ties by class index)."""
-    order = np.argsort(-counts, kind="stable")
-    first, second = round(len(order) / 3), round(2 * len(order) / 3)
-    return {"head": order[:first], "medium": order[first:second], "tail": order[second:]}

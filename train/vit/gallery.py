@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from calibrant.atomic import replacing, write_json
+from calibrant.calibration.softmax import softmax
 from calibrant.train.data.loader import EvalDataset, to_network
-from calibrant.train.evaluate import EvalSource, softmax
+from calibrant.train.evaluate import EvalSource
 from calibrant.train.run.folder import TrainedModel
 from calibrant.train.vit.hook import ReducedViT
 from calibrant.train.vit.picture import draw, kept, merges

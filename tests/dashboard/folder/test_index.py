@@ -5,17 +5,15 @@ import os
 import time
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibrant.artifacts.predictions import Predictions, Source
+from calibrant.artifacts.predictions import Predictions
 from calibrant.dashboard.folder import files
 from calibrant.dashboard.folder.contents import read_log
 from calibrant.dashboard.folder.files import inside
 from calibrant.dashboard.folder.index import scan
-from calibrant.dashboard.numbers.groups import class_groups
 from calibrant.dashboard.views.tokens import counts, table_of
 
 from ..conftest import logits_and_labels, source, write_run, write_tokens
@@ -149,16 +147,6 @@ def test_a_log_line_that_is_still_being_written_is_left_out(tmp_path: Path) -> N
     file = tmp_path / "metrics.jsonl"
     file.write_text('{"epoch": 1}\n[3]\n{"epoch": 2}\n{"epoch": 3, "val"')
     assert read_log(file) == [{"epoch": 1}, {"epoch": 2}]
-
-
-def test_groups_are_thirds_of_the_classes_by_training_images() -> None:
-    prior = (0.05, 0.30, 0.10, 0.20, 0.05, 0.15, 0.15)
-    groups = class_groups(Source(tuple("abcdefg"), prior))
-    # By share: b d f g c a e, with 7 classes cut after round(7/3) = 2 and round(14/3) = 5.
-    assert groups == {"head": (1, 3), "medium": (2, 5, 6), "tail": (0, 4)}
-    assert class_groups(Source(("a", "b", "c"), (1 / 3, 1 / 3, 1 / 3))) == {}
-    assert class_groups(Source(("a", "b", "c"))) == {}
-    assert np.concatenate([np.array(g) for g in groups.values()]).tolist() != list(range(7))
 
 
 # ---- token pictures ----

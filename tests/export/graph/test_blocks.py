@@ -10,7 +10,8 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from calibrant.export.checks.parity import session, softmax
+from calibrant.calibration.softmax import softmax
+from calibrant.export.checks.parity import session
 from calibrant.export.graph.blocks import COMPARED, EPS
 from calibrant.export.graph.fold import BetaMap, MixtureMap, PiecewiseMap, Step
 from calibrant.export.graph.tail import Tail, standalone

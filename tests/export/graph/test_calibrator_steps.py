@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import ModelCard, Prior
 from calibrant.calibration import METHODS, Calibrator, fit
+from calibrant.calibration.softmax import softmax
 from calibrant.errors import ModelError
 from calibrant.export import edit
-from calibrant.export.checks.parity import session, softmax, steady_rows
+from calibrant.export.checks.parity import session, steady_rows
 from calibrant.export.graph.calibrator_steps import calibrator_steps, rounded_up
 from calibrant.export.graph.fold import tail_steps
 from calibrant.export.graph.tail import Tail, standalone

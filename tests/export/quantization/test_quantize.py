@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.calibration import Calibrator
+from calibrant.calibration.softmax import softmax
 from calibrant.errors import CalibrantError, CheckFailed, ConfigError, DataError, ModelError
 from calibrant.export import edit, export_onnx
 from calibrant.export.checks.measure import Cost, Quality, agreement, quality, ridge, rmse
-from calibrant.export.checks.parity import session, softmax
+from calibrant.export.checks.parity import session
 from calibrant.export.quantization.candidates import Data, Trial, choose
 from calibrant.export.quantization.quantize import quantize, quantize_folders
 from calibrant.export.quantization.quantizers import Body, StaticQuantizer, block_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from calibrant.artifacts.model_card import ModelCard, Prior
 from calibrant.calibration import fit
 from calibrant.calibration.softmax import softmax
-from calibrant.errors import ConfigError, DataError
+from calibrant.errors import CalibrantError, ConfigError, DataError
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.serve.engine.deployed_formula import DeployedFormula
 from calibrant.serve.engine.knobs import Knobs
@@ -108,19 +108,20 @@ def test_adjusting_is_refused_without_a_training_prior(tiny: ModuleType) -> None
         ({"top_k": 1.5}, "whole number"),
         ({"top_k": 0}, "at least 1"),
         ({"ood": "maybe"}, "true or false"),
-        ({"target_prior": "0.5,x"}, "must be a number"),
-        ({"target_prior": "[1,"}, "neither"),
+        ({"target_prior": "0.5,x"}, "is not a prior"),
+        ({"target_prior": "[1,"}, "not JSON"),
         ({"target_prior": [0.5, -0.1]}, "negative"),
         ({"target_prior": [0, 0]}, "all 0"),
         ({"target_prior": 3}, "must be a list"),
-        ({"target_prior": "[" * 100_000}, "neither"),
-        ({"target_prior": "[" + "9" * 400 + ",1]"}, "finite|neither"),
+        ({"target_prior": "shares.json"}, "is not a prior"),
+        ({"target_prior": "[" * 100_000}, "not JSON"),
+        ({"target_prior": "[" + "9" * 400 + ",1]"}, "finite|numbers"),
         ({"target_prior": [1e308, 1e308]}, "too large"),
         ({"temperature": 10**400}, "finite"),
     ],
 )
 def test_a_bad_knob_is_named(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
+    with pytest.raises(CalibrantError, match=message) as caught:
         Knobs.parse(values)
     assert str(caught.value).startswith(next(iter(values)))
 
@@ -133,7 +134,7 @@ def test_numbers_may_come_as_text_and_a_prior_as_json_or_commas() -> None:
 
 
 def test_a_prior_of_the_wrong_length_is_refused(tiny: ModuleType) -> None:
-    with pytest.raises(DataError, match="3 values for 4 classes"):
+    with pytest.raises(DataError, match="3 shares for 4 classes"):
         DeployedFormula.of(tiny.card()).logits(np.zeros((1, 4)), Knobs(target_prior=(1, 1, 1)))
 
 

@@ -128,7 +128,7 @@ def test_a_knob_that_the_model_has_no_answer_to_never_reaches_it(client: httpx.C
     pixels, before = tiny.pictures(1), runs()
     for change, says in (
         ({"parameters": {"coverage": 0.5}}, "it holds: 0.9, 0.95"),
-        ({"parameters": {"target_prior": "0.5,0.5"}}, "2 values for 4 classes"),
+        ({"parameters": {"target_prior": "0.5,0.5"}}, "2 shares for 4 classes"),
         ({"outputs": [{"name": "prediction_set"}]}, "needs the parameter `coverage`"),
         ({"outputs": [{"name": "ood_score"}]}, "needs the parameter `ood`"),
     ):

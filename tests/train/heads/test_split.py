@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrant.errors import DataError
-from calibrant.train.heads.split import class_order, hold_out, long_tail_counts, redraw, thirds
+from calibrant.train.heads.split import class_order, hold_out, long_tail_counts, redraw
 
 
 def fold(labels: np.ndarray, **changes: object):  # type: ignore[no-untyped-def, type-arg]
@@ -58,13 +58,6 @@ def test_a_class_with_one_image_is_named(options: dict[str, object]) -> None:
     labels = np.asarray([0] * 9 + [1] + [2] * 9)
     with pytest.raises(DataError, match='class "c1" has (1|one) image and cannot be split'):
         fold(labels, **options)
-
-
-def test_thirds_are_of_equal_number_and_ordered_by_size() -> None:
-    groups = thirds(np.asarray([1, 9, 5, 7, 3, 2]))
-    assert groups["head"].tolist() == [1, 3]
-    assert groups["medium"].tolist() == [2, 4]
-    assert groups["tail"].tolist() == [5, 0]
 
 
 def test_a_redraw_divides_the_same_images_into_the_same_numbers() -> None:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.errors import ConfigError
+from calibrant.shares import thirds
 from calibrant.train.heads.config import TRAINED, HeadConfig
-from calibrant.train.heads.split import thirds
 from calibrant.train.heads.training.auxiliary import AuxiliaryTerm
 from calibrant.train.heads.training.balance import (
     class_weights,
@@ -124,10 +124,10 @@ class _Training:
         self.deviation = self.x.reshape(-1, self.x.shape[-1]).std(0) if augment.noise else None
         self.tail = self.pool = None
         if augment.head_tail:
-            groups = thirds(counts.cpu().numpy())
+            groups = thirds(counts.tolist())
             self.tail = torch.zeros(self.classes, dtype=torch.bool, device=self.device)
-            self.tail[torch.as_tensor(groups["tail"].copy(), device=self.device)] = True
-            heads = torch.as_tensor(groups["head"].copy(), device=self.device)
+            self.tail[list(groups["tail"])] = True
+            heads = torch.as_tensor(groups["head"], device=self.device)
             self.pool = self.x[torch.isin(self.y, heads)]
         self.rng = {
             name: torch.Generator().manual_seed(derive(config.seed, name))
