@@ -42,7 +42,8 @@ from torch import nn
 from calibrant.atomic import write_text
 from calibrant.calibration import evaluate, fit
 from calibrant.calibration.compare import compare
-from calibrant.calibration.metrics.measures import ece_of, read_rows
+from calibrant.calibration.metrics.binned_errors import ece_of
+from calibrant.calibration.metrics.rows import read_rows
 from calibrant.calibration.softmax import softmax
 from calibrant.export import edit, export_onnx
 from calibrant.export.checks.measure import agreement, quality, run_logits, run_outputs, time_together

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant.calibration.metrics.measures import accuracy, ece, nll, over_under_ece
+from calibrant.calibration.metrics import accuracy, ece, nll, over_under_ece
 from calibrant.train.losses import VACE, FeDLaSLS, LabelSmoothing, Loss, create_loss
 
 WIDTH, CLASSES = 64, 10

@@ -19,7 +19,8 @@ from calibrant.artifacts.predictions import Predictions, read_predictions
 from calibrant.calibration.calibrators import Calibrator
 from calibrant.calibration.inputs import Floats, Labels, check_labels, check_probs
 from calibrant.calibration.intervals.means import mean_interval
-from calibrant.calibration.metrics.measures import ece_of, read_rows
+from calibrant.calibration.metrics.binned_errors import ece_of
+from calibrant.calibration.metrics.rows import read_rows
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.bins import equal_width_index
 from calibrant.errors import DataError

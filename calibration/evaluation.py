@@ -16,7 +16,7 @@ from calibrant.calibration.intervals.means import Z95, mean_interval, share_inte
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.intervals.ranking import measure_aurc, measure_auroc, ranking_of_cells
 from calibrant.calibration.intervals.smooth import measure_smooth
-from calibrant.calibration.metrics.measures import debiased_of, ece_of, over_under_of, rms_of
+from calibrant.calibration.metrics.binned_errors import debiased_of, ece_of, over_under_of, rms_of
 from calibrant.calibration.metrics.ranking import area_under_risk_coverage, auroc_of
 from calibrant.calibration.statistics.accumulate import statistics_of_probabilities
 from calibrant.calibration.statistics.bins import Bins

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant.errors import ConfigError, DataError
+from calibrant.calibration.metrics.rows import read_rows
+from calibrant.errors import ConfigError
 
 Scores = NDArray[np.floating[Any]]
 
@@ -98,25 +99,38 @@ def auroc_of(
     return float(np.dot(plus, below + minus / 2) / total) if total > 0 else float("nan")
 
 
-@dataclass(frozen=True)
-class OodScores:
-    """`fpr` is the share of foreign rows still accepted at the threshold that accepts `tpr` of the known ones."""
-
-    auroc: float
-    fpr: float
-    tpr: float
-    threshold: float
+# ---- from probabilities and labels ----
 
 
-def ood_detection(known: ArrayLike, foreign: ArrayLike, *, tpr: float = 0.95) -> OodScores:
-    """How well a score tells rows of the known distribution (higher) from foreign ones (lower)."""
-    a, b = np.asarray(known, np.float64), np.asarray(foreign, np.float64)
-    if a.ndim != 1 or b.ndim != 1 or len(a) == 0 or len(b) == 0:
-        raise DataError(f"scores have shapes {a.shape} and {b.shape}, expected two rows of numbers")
-    if np.isnan(a).any() or np.isnan(b).any():
-        raise DataError("scores hold NaN")
-    if not 0 < tpr <= 1:
-        raise ConfigError(f"tpr is {tpr}, expected more than 0 and at most 1")
-    accepted = int(np.ceil(tpr * len(a) - 1e-9))
-    threshold = float(np.partition(a, len(a) - accepted)[len(a) - accepted])
-    return OodScores(auroc_of(a, b), float((b >= threshold).mean()), tpr, threshold)
+def aurc(
+    probs: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = None,
+    ties: Literal["average", "order"] = "average",
+) -> float:  # fmt: skip
+    """Area under the risk-coverage curve: mean over k = 1..N of the error rate among the k most confident rows.
+
+    Rows of equal confidence count as if in every order ("average"), so shuffling changes nothing; "order" takes them as
+    they stand, as common code does.
+    """
+    rows = read_rows(probs, labels, weights)
+    return area_under_risk_coverage(rows.ranking, ~rows.correct, rows.weights, ties=ties)
+
+
+def selective_accuracy(
+    probs: ArrayLike, labels: ArrayLike, *, coverage: float = 0.8, weights: ArrayLike | None = None
+) -> float:
+    """Accuracy among the most confident `coverage` of the rows (ceil(coverage N) of them; ties as in `aurc`)."""
+    rows = read_rows(probs, labels, weights)
+    return 1.0 - risk_at_coverage(rows.ranking, ~rows.correct, coverage, rows.weights)
+
+
+def auroc(probs: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = None) -> float:
+    """Failure detection: probability that a right row is more confident than a wrong one, ties half.
+
+    NaN when all rows are right or all are wrong: there is nothing to tell apart.
+    """
+    rows = read_rows(probs, labels, weights)
+    right, w, key = rows.correct, rows.weights, rows.ranking
+    return auroc_of(
+        key[right], key[~right],
+        None if w is None else w[right], None if w is None else w[~right],
+    )  # fmt: skip

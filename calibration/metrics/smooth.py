@@ -15,7 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from calibrant.calibration.metrics.rows import read_rows
 
 GRID = 2001
 _SMALLEST = 5e-4  # bandwidth below which nothing is resolved: 5 million rows of a perfect model come to about this
@@ -117,3 +119,10 @@ def fixed_point(error: Callable[[float], float]) -> SmoothEce:
             high, f_high = middle, f_middle
     middle = 0.5 * (low + high)
     return SmoothEce(error(middle), middle)
+
+
+def smooth_ece(probs: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = None) -> float:
+    """SmoothECE of the top label (Blasiok & Nakkiran 2023), without bins; see `smooth_ece_of`."""
+    rows = read_rows(probs, labels, weights)
+    confidence = rows.confidence.astype(np.float64)
+    return smooth_ece_of(confidence, rows.correct - confidence, rows.weights).value

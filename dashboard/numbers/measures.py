@@ -30,7 +30,7 @@ from calibrant.calibration.intervals.gaps import GapSample
 from calibrant.calibration.intervals.means import share_interval
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.intervals.smooth import measure_smooth
-from calibrant.calibration.metrics.measures import ece_of, over_under_of
+from calibrant.calibration.metrics.binned_errors import ece_of, over_under_of
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.bins import Bins, equal_mass
 from calibrant.calibration.statistics.mass import mass_bins, mass_rows

@@ -10,7 +10,7 @@ import numpy as np
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.artifacts.predictions import Predictions, read_predictions
 from calibrant.calibration.adjustment import adjusted_logits
-from calibrant.calibration.metrics.measures import accuracy, ece, nll
+from calibrant.calibration.metrics import accuracy, ece, nll
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import DataError
 from calibrant.export.checks.parity import answers, session, steady_rows

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration import Calibrator, fit
-from calibrant.calibration.metrics.measures import macro_f1
+from calibrant.calibration.metrics import macro_f1
 from calibrant.calibration.softmax import log_softmax, softmax
 from calibrant.shares import log_prior_ratio
 from calibrant.train.heads.config import PostHocConfig

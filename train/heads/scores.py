@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.metrics.measures import accuracy, adaptive_ece, ece, nll
+from calibrant.calibration.metrics import accuracy, adaptive_ece, ece, nll
 from calibrant.shares import thirds
 
 # In the order of the tables; True: larger is better.

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from calibrant.calibration.diagrams.smooth_curve import class_smooth_reliability, smooth_reliability
-from calibrant.calibration.metrics.measures import smooth_ece
+from calibrant.calibration.metrics import smooth_ece
 from calibrant.calibration.statistics.accumulate import Accumulator, statistics_of_probabilities
 from calibrant.calibration.statistics.statistics import Statistics
 

@@ -15,7 +15,7 @@ from calibrant.calibration.intervals.gaps import GapSample
 from calibrant.calibration.intervals.inversion import turn_around
 from calibrant.calibration.intervals.means import mean_interval, share_interval
 from calibrant.calibration.intervals.measured import Measured
-from calibrant.calibration.metrics.measures import ece_of
+from calibrant.calibration.metrics.binned_errors import ece_of
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.accumulate import statistics_of
 from calibrant.calibration.statistics.bins import equal_width, equal_width_index

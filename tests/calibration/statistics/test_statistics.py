@@ -10,7 +10,8 @@ import pytest
 from calibrant.artifacts.predictions import Predictions, Source
 from calibrant.calibration import evaluate, metrics
 from calibrant.calibration.calibrators import fit
-from calibrant.calibration.metrics import measures
+from calibrant.calibration.metrics.binned_errors import ece_of
+from calibrant.calibration.metrics.rows import read_rows
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics import accumulate
 from calibrant.calibration.statistics import statistics as statistics_module
@@ -58,8 +59,8 @@ def test_one_pass_equals_the_direct_computation(classes: int) -> None:
     probs = softmax(z)
     for s in (statistics_of(z, y), statistics_of_probabilities(probs, y)):
         for bins in (7, 10, 15):
-            assert measures.ece_of(s.bins(bins)) == pytest.approx(metrics.ece(probs, y, bins=bins), abs=1e-10)
-            assert np.array_equal(s.bins(bins).rows, measures.read_rows(probs, y).bins(bins).rows)
+            assert ece_of(s.bins(bins)) == pytest.approx(metrics.ece(probs, y, bins=bins), abs=1e-10)
+            assert np.array_equal(s.bins(bins).rows, read_rows(probs, y).bins(bins).rows)
         found = evaluate(s)
         for name in ("accuracy", "nll", "brier", "balanced_accuracy", "macro_f1", "adaptive_ece", "classwise_ece",
                      "mce", "rms_calibration_error", "debiased_ece", "aurc", "auroc", "smooth_ece", "ece"):  # fmt: skip

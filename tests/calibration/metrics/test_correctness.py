@@ -1,0 +1,29 @@
+"""Accuracy in its kinds, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from calibrant.calibration import metrics
+
+THREE = np.array([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]])
+LABELS = np.array([0, 1, 1])  # right, wrong, right
+
+
+def test_three_rows_by_hand() -> None:
+    assert metrics.accuracy(THREE, LABELS) == pytest.approx(2 / 3)
+    assert metrics.balanced_accuracy(THREE, LABELS) == pytest.approx((1 + 0.5) / 2)
+    # class 0: TP 1, FP 1, FN 0 -> 2/3; class 1: TP 1, FP 0, FN 1 -> 2/3
+    assert metrics.macro_f1(THREE, LABELS) == pytest.approx(2 / 3)
+
+
+def test_classes_that_do_not_occur_are_left_out_of_means() -> None:
+    probs = np.array([[0.8, 0.2, 0.0], [0.6, 0.4, 0.0], [0.3, 0.7, 0.0]])
+    assert metrics.balanced_accuracy(probs, LABELS) == pytest.approx((1 + 0.5) / 2)
+    assert metrics.macro_f1(probs, LABELS) == pytest.approx(2 / 3)
+
+
+def test_top_k_counts_the_lower_class_first_among_equals() -> None:
+    probs = np.array([[0.4, 0.3, 0.3]] * 2)
+    assert metrics.top_k_accuracy(probs, [1, 2], k=2) == 0.5
