@@ -190,16 +190,16 @@ def _differences(
 
 
 def _difference_table(first: str, differences: dict[str, dict[str, Difference]]) -> str:
+    from calibrant.calibration.metrics.table import metric
     from calibrant.calibration.report.tables import number
     from calibrant.progress import table
 
-    kinds = (("accuracy", "percent"), ("nll", "number"), ("brier", "number"), ("ece", "percent"))
     rows = []
     for name, found in differences.items():
-        for key, kind in kinds:
-            d = found[key]
-            span = "" if d.low is None or d.high is None else f"[{number(d.low, kind)}, {number(d.high, kind)}]"
-            rows.append((name, key, number(d.difference, kind), span, "yes" if d.clear else "no"))
+        for key, d in found.items():
+            unit = metric(key).unit
+            span = "" if d.low is None or d.high is None else f"[{number(d.low, unit)}, {number(d.high, unit)}]"
+            rows.append((name, key, number(d.difference, unit), span, "yes" if d.clear else "no"))
     headers = (f"minus {first}", "metric", "difference", "95 % interval", "beyond noise")
     return table(headers, rows, left=2)
 
@@ -222,19 +222,16 @@ def _options(pairs: tuple[str, ...]) -> dict[str, Any]:
 def _account(calibrator: Calibrator) -> str:
     """What was fitted and what it brought."""
     from calibrant.calibration.intervals.measured import Measured
+    from calibrant.calibration.metrics.table import METRICS
     from calibrant.calibration.report.tables import interval, number
     from calibrant.progress import table
 
     lines = []
-    for key, name, kind in (
-        ("accuracy", "accuracy", "percent"), ("nll", "NLL", "number"), ("brier", "Brier score", "number"),
-        ("ece", "ECE", "percent"), ("adaptive_ece", "adaptive ECE", "percent"),
-        ("classwise_ece", "class-wise ECE", "percent"),
-    ):  # fmt: skip
-        before, after = (Measured(**calibrator.metrics[when][key]) for when in ("before", "after"))
+    for m in (m for m in METRICS if m.stored and m.part_of is None):
+        before, after = (Measured(**calibrator.metrics[when][m.key]) for when in ("before", "after"))
         lines.append([
-            name, number(before.value, kind), interval(before, kind), number(after.value, kind), interval(after, kind),
-            number(after.null, kind),
+            m.name, number(before.value, m.unit), interval(before, m.unit), number(after.value, m.unit),
+            interval(after, m.unit), number(after.null, m.unit),
         ])  # fmt: skip
     parts = [
         _describe(calibrator),

@@ -14,15 +14,12 @@ from calibrant.artifacts.predictions import PredictionsFile, Source
 from calibrant.calibration.calibrators import Calibrator, fit
 from calibrant.calibration.decisions import Decisions, with_decisions
 from calibrant.calibration.evaluation import Evaluation, evaluate
+from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.accumulate import statistics_of
 from calibrant.errors import ConfigError, DataError
 from calibrant.priors import UNIFORM, read_prior
 from calibrant.shares import class_weights, log_prior_ratio
-
-_REPORTED = (
-    "accuracy", "balanced_accuracy", "nll", "brier", "ece", "over_ece", "under_ece", "adaptive_ece", "classwise_ece",
-)  # fmt: skip
 
 
 def fit_file(
@@ -108,4 +105,4 @@ def cross_fitted(
 
 
 def reported(evaluation: Evaluation) -> dict[str, dict[str, float | None]]:
-    return {key: evaluation.metrics[key].to_dict() for key in _REPORTED if key in evaluation.metrics}
+    return {m.key: evaluation.metrics[m.key].to_dict() for m in METRICS if m.stored and m.key in evaluation.metrics}

@@ -136,16 +136,6 @@ def _array(t: Tensor) -> NDArray[np.float32]:
 
 def validation_metrics(probs: NDArray[np.float64], labels: NDArray[np.int64]) -> dict[str, float]:
     """What a line of metrics.jsonl says about the validation set, as shares."""
-    from calibrant.calibration import metrics
+    from calibrant.calibration.metrics.table import METRICS
 
-    both = metrics.over_under_ece(probs, labels)
-    return {
-        "accuracy": metrics.accuracy(probs, labels),
-        "balanced_accuracy": metrics.balanced_accuracy(probs, labels),
-        "nll": metrics.nll(probs, labels),
-        "brier": metrics.brier(probs, labels),
-        "ece": metrics.ece(probs, labels),
-        "adaptive_ece": metrics.adaptive_ece(probs, labels),
-        "over_ece": both.over,
-        "under_ece": both.under,
-    }
+    return {m.key: m.function(probs, labels) for m in METRICS if m.stored and not m.every_class}

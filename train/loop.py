@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from calibrant.calibration.metrics.table import metric
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import DataError, ModelError
 from calibrant.images.preprocessing import Preprocessing
@@ -38,8 +39,6 @@ from calibrant.train.run.history import History
 from calibrant.train.seeds import generator, seed_everything
 
 logger = logging.getLogger(__name__)
-
-LOWER_IS_BETTER = {"nll", "ece", "adaptive_ece", "brier"}
 
 
 @dataclass(frozen=True)
@@ -301,7 +300,7 @@ class Trainer:
         select, at = self.config.engine.select, self.at
         if at.best is None or at.best_tie is None:
             return True
-        sign = -1.0 if select in LOWER_IS_BETTER else 1.0
+        sign = -1.0 if metric(select).better == "lower" else 1.0
         gain = sign * (val[select] - at.best)
         return gain > 0 or (gain == 0 and val["nll"] < at.best_tie)
 

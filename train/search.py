@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.atomic import write_json
+from calibrant.calibration.metrics.table import metric
 from calibrant.config import to_table
 from calibrant.errors import ConfigError
 from calibrant.train.config import TrainConfig, train_config
 from calibrant.train.engine import fit
-from calibrant.train.loop import LOWER_IS_BETTER
 from calibrant.train.run.folder import CHECKPOINT_FILE
 from calibrant.train.run.history import read_history
 
@@ -81,7 +81,8 @@ def search(
         done.append(_run(config, base.out, proposal))
         if on_trial is not None:
             on_trial(done[-1])
-    ranked = sorted(done, key=lambda t: t.value if base.engine.select in LOWER_IS_BETTER else -t.value)
+    lower = metric(base.engine.select).better == "lower"
+    ranked = sorted(done, key=lambda t: t.value if lower else -t.value)
     rows = [
         {"settings": list(t.settings), "run": t.run.name, "value": _json(t.value),
          "val": {name: _json(v) for name, v in t.val.items()}}
@@ -117,7 +118,7 @@ def _grid(choices: Sequence[Choice]) -> Iterator[tuple[str, ...]]:
 
 
 def _optuna(
-    choices: Sequence[Choice], trials: int, seed: int, done: list[Trial], metric: str
+    choices: Sequence[Choice], trials: int, seed: int, done: list[Trial], select: str
 ) -> Iterator[tuple[str, ...]]:
     """Optuna proposes, we run and tell: its study is rebuilt from our runs, so nothing of it needs keeping."""
     try:
@@ -125,7 +126,7 @@ def _optuna(
     except ModuleNotFoundError:
         raise ConfigError("needs Optuna", where="--trials", fix="run: pip install optuna, or search a grid") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    direction = "minimize" if metric in LOWER_IS_BETTER else "maximize"
+    direction = "minimize" if metric(select).better == "lower" else "maximize"
     study = optuna.create_study(direction=direction, sampler=optuna.samplers.TPESampler(seed=seed))
     for _ in range(trials):
         asked = study.ask()

@@ -8,9 +8,10 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from calibrant._version import __version__
+from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.report import charts, figures
 from calibrant.calibration.report.figures import Model
-from calibrant.calibration.report.tables import COLUMNS, interval, number
+from calibrant.calibration.report.tables import interval, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,10 +30,6 @@ td small { color: #6B7280; display: block; line-height: 1.2; } td.sub { padding-
 .over { color: #A3470A; } .under { color: #1A5C97; } .best { font-weight: 700; }
 footer { margin-top: 3rem; color: #555; font-size: 13px; }
 """
-
-
-# Lower is not better by itself: a half of the ECE, noise, or a value around zero.
-_NOT_RANKED = ("mce", "over_ece", "under_ece", "debiased_ece")
 
 
 def html_report(models: Sequence[Model], *, title: str, bins: int, made: str) -> str:
@@ -96,26 +93,24 @@ def _picture(figure: Figure, words: str) -> str:
 def _numbers(models: Sequence[Model]) -> str:
     head = "".join(f"<th>{escape(m.name)}</th><th>if calibrated</th>" for m in models)
     lines = []
-    for column in COLUMNS:
+    for column in METRICS:
         found = [m.evaluation.metrics.get(column.key) for m in models]
         if all(f is None for f in found):
             continue
         values = [f.value for f in found if f is not None]
-        best = (max if column.better == "higher" else min)(values) if len(values) > 1 else None
+        best = (max if column.better == "higher" else min)(values) if column.ranked and len(values) > 1 else None
         cells = ""
         for f in found:
             if f is None:
                 cells += "<td>-</td><td>-</td>"
                 continue
-            mark = ' class="best"' if best is not None and f.value == best and column.key not in _NOT_RANKED else ""
+            mark = ' class="best"' if best is not None and f.value == best else ""
             cells += (
-                f"<td><span{mark}>{number(f.value, column.kind)}</span><small>{interval(f, column.kind)}</small></td>"
-                f"<td>{number(f.null, column.kind)}</td>"
+                f"<td><span{mark}>{number(f.value, column.unit)}</span><small>{interval(f, column.unit)}</small></td>"
+                f"<td>{number(f.null, column.unit)}</td>"
             )
-        css = ' class="sub"' if column.name.startswith(" ") else ""
-        lines.append(
-            f"<tr><td{css}>{escape(column.name.strip())}<small>{escape(column.meaning)}</small></td>{cells}</tr>"
-        )
+        css = ' class="sub"' if column.part_of is not None else ""
+        lines.append(f"<tr><td{css}>{escape(column.name)}<small>{escape(column.meaning)}</small></td>{cells}</tr>")
     return f'<div class="scroll"><table><tr><th>metric</th>{head}</tr>{"".join(lines)}</table></div>'
 
 

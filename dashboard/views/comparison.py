@@ -9,6 +9,7 @@ import streamlit as st
 
 from calibrant.calibration import Measured
 from calibrant.calibration.diagrams.reliability import reliability_diagram
+from calibrant.calibration.metrics.table import metric
 from calibrant.dashboard.draw import diagrams, downloads
 from calibrant.dashboard.folder.artifacts import Shelf
 from calibrant.dashboard.folder.files import stamp
@@ -20,15 +21,14 @@ from calibrant.dashboard.widgets import controls, elements
 from calibrant.dashboard.widgets.markdown_escape import plain, short
 
 MOST_COMPARED = 6
-# column of the comparison: (name, percent?, higher is better?)
+# field of the summary, by its column and metric
 _RANKED = {
-    "accuracy": ("Accuracy (%)", True, True),
-    "balanced_accuracy": ("Balanced accuracy (%)", True, True),
-    "nll": ("NLL", False, False),
-    "nll_after": ("NLL after", False, False),
-    "ece": ("ECE (%)", True, False),
-    "ece_after": ("ECE after (%)", True, False),
-}
+    key: (metric(name).title(when), metric(name))
+    for name, when, key in (
+        ("accuracy", "", "accuracy"), ("balanced_accuracy", "", "balanced_accuracy"), ("nll", "", "nll"),
+        ("nll", "after", "nll_after"), ("ece", "", "ece"), ("ece", "after", "ece_after"),
+    )
+}  # fmt: skip
 
 
 def render(shelf: Shelf, summaries: dict[str, Summary]) -> None:
@@ -53,10 +53,9 @@ def render(shelf: Shelf, summaries: dict[str, Summary]) -> None:
                 format="%.2f", help="Mean of the ranks; 1 would be best by every number"
             ),
             **{
-                name: st.column_config.NumberColumn(format="%.2f" if percent else "%.4f")
-                for name, percent, _ in _RANKED.values()
+                title: st.column_config.NumberColumn(format=m.decimals, help=m.help) for title, m in _RANKED.values()
             },
-            **{f"Rank: {name}": st.column_config.NumberColumn(format="%.1f") for name, _, _ in _RANKED.values()},
+            **{f"Rank: {title}": st.column_config.NumberColumn(format="%.1f") for title, _ in _RANKED.values()},
         },
     )  # fmt: skip
     downloads.offer("comparison", table)
@@ -101,11 +100,10 @@ def _paired(shelf: Shelf, chosen: list[str]) -> None:
     if found is None:
         st.markdown("They were not measured on the same rows, so there is no paired comparison.")
         return
-    names = {"accuracy": "Accuracy (%)", "nll": "NLL", "brier": "Brier score", "ece": "ECE (%)"}
     table = pd.DataFrame([
-        {"Number": names[key]}
+        {"Number": metric(key).title()}
         | {
-            column: None if value is None else value * (1 if key in ("nll", "brier") else 100)
+            column: None if value is None else metric(key).scale * value
             for column, value in (
                 ("First run", d.first), ("Second run", d.second), ("Second minus first", d.difference),
                 ("95 % from", d.low), ("to", d.high),
@@ -133,12 +131,12 @@ def ranks(summaries: dict[str, Summary]) -> pd.DataFrame:
     """
     table = pd.DataFrame({"Run": list(summaries)})
     rank_columns = {}
-    for key, (name, percent, higher) in _RANKED.items():
+    for key, (title, m) in _RANKED.items():
         column = pd.Series([_value(s, key) for s in summaries.values()], dtype=float)
         if column.notna().all():
-            rank_columns[f"Rank: {name}"] = column.rank(ascending=not higher, method="average")
+            rank_columns[f"Rank: {title}"] = column.rank(ascending=m.better == "lower", method="average")
         if column.notna().any():
-            table[name] = 100 * column if percent else column
+            table[title] = m.scale * column
     both = pd.DataFrame(rank_columns)
     table.insert(1, "Mean rank", both.mean(axis=1))
     return pd.concat([table, both], axis=1).sort_values("Mean rank", kind="stable").reset_index(drop=True)

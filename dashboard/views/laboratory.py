@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from calibrant.calibration.metrics.table import metric
 from calibrant.dashboard import jobs, settings
 from calibrant.dashboard.draw import downloads
 from calibrant.dashboard.folder.artifacts import FeaturesRef, Shelf
@@ -24,18 +25,17 @@ from calibrant.errors import CalibrantError
 KIND = "head"
 _KEY, _KEPT, _PUBLISHED, _ADDRESS = "switch-", "lab switches", "lab link", "switches"
 _PROGRESS = re.compile(r"([\d,]+) of ([\d,]+)")  # as calibrant.progress writes it
+_METRICS = tuple(map(metric, ("macro_f1", "balanced_accuracy", "accuracy", "ece", "nll")))
 _PERCENT = {
-    "macro_f1": "Macro F1 (%)", "balanced_accuracy": "Balanced accuracy (%)", "accuracy": "Accuracy (%)",
-    "head_accuracy": "Head (%)", "medium_accuracy": "Medium (%)", "tail_accuracy": "Tail (%)", "ece": "ECE (%)",
+    **{m.key: m.title() for m in _METRICS[:3]},
+    "head_accuracy": "Head (%)", "medium_accuracy": "Medium (%)", "tail_accuracy": "Tail (%)",
+    "ece": metric("ece").title(),
 }  # fmt: skip
 _HELP = {
-    "Macro F1 (%)": "Mean over classes of the F1 score",
-    "Balanced accuracy (%)": "Mean over classes of the recall",
+    **{m.title(): m.help for m in _METRICS},
     "Head (%)": "Mean recall of the third of the classes with the most training images",
     "Medium (%)": "Mean recall of the middle third",
     "Tail (%)": "Mean recall of the third with the fewest",
-    "ECE (%)": "Expected calibration error: the average distance between what it claims and how often it is right",
-    "NLL": "Negative log-likelihood, natural logarithm; lower is better",
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from calibrant.calibration.metrics.table import metric
 from calibrant.dashboard import jobs, settings
 from calibrant.dashboard.draw import downloads
 from calibrant.dashboard.folder.artifacts import Model, Run, Shelf
@@ -24,16 +25,15 @@ from calibrant.errors import CalibrantError
 _HELP = {
     "Predictions": "The set that the numbers are about: test where there is one",
     "Rows": "Labelled rows of the set",
-    "Accuracy (%)": "Share of rows whose first guess is right",
+    metric("accuracy").title(): metric("accuracy").help,
     "± 95 %": "Half the width of the accuracy's 95 % interval, in points",
-    "Balanced accuracy (%)": "Mean over classes of the recall",
-    "ECE before (%)": "Expected calibration error of the network alone: the average distance between what it claims "
-    "and how often it is right",
+    metric("balanced_accuracy").title(): metric("balanced_accuracy").help,
+    metric("ece").title("before"): f"Of the network alone. {metric('ece').help}",
     "ECE after (%)": "The same after the run's calibrator",
     "True ECE from (%)": "Lower end of the 95 % interval of the true ECE, after where there is a calibrator",
     "to (%)": "Upper end of that interval",
     "ECE if perfect (%)": "What chance alone shows: the ECE of a perfectly calibrated model of this size",
-    "NLL before": "Negative log-likelihood, natural logarithm; lower is better",
+    metric("nll").title("before"): f"Of the network alone. {metric('nll').help}",
     "NLL after": "The same after the run's calibrator",
     "T": "Temperature of the run's calibrator; above 1: the network was over-confident",
 }

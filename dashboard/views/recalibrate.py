@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 import streamlit as st
 
 from calibrant.artifacts.feedback import Served
+from calibrant.calibration.metrics.table import metric
 from calibrant.dashboard.folder.artifacts import Model
 from calibrant.dashboard.numbers import recalibration
 from calibrant.dashboard.numbers.recalibration import Trial
@@ -40,21 +39,22 @@ def render(model: Model, served: Served) -> None:
 
 
 def _trial_table(trial: Trial) -> None:
-    names = {"accuracy": "Accuracy (%)", "nll": "NLL", "ece": "ECE (%)"}
-    table = pd.DataFrame([
-        {"Number": title, "As served": _scaled(trial.before, key), "Recalibrated": _scaled(trial.after, key)}
-        for key, title in names.items()
-    ])  # fmt: skip
+    table = pd.DataFrame(
+        [
+            {"Number": m.title()}
+            | {
+                side: m.scale * evaluation.metrics[m.key].value
+                for side, evaluation in (("As served", trial.before), ("Recalibrated", trial.after))
+            }
+            for m in map(metric, ("accuracy", "nll", "ece"))
+        ]
+    )
     st.dataframe(
         table, hide_index=True, width="stretch", key="trial-table",
         column_config={c: st.column_config.NumberColumn(format="%.4f") for c in ("As served", "Recalibrated")},
     )  # fmt: skip
     st.markdown(
         f"A trial: fitted on the older {trial.fitted_rows:,} labelled rows, judged on the newer {trial.judged_rows:,}. "
-        "ECE: expected calibration error; NLL: negative log-likelihood, natural logarithm, lower is better."
+        + "; ".join(f"{m.name}: {m.help}" for m in map(metric, ("ece", "nll")))
+        + "."
     )
-
-
-def _scaled(evaluation: Any, key: str) -> float:
-    value = float(evaluation.metrics[key].value)
-    return value if key == "nll" else 100 * value

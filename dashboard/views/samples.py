@@ -150,22 +150,23 @@ def _classes(side: Side, bins: int) -> None:
 
 def _all_numbers(sides: list[Side], bins: int, target: Target) -> None:
     """What `calibrant evaluate` prints, before and after."""
-    from calibrant.calibration.report.tables import COLUMNS, interval, number  # brings matplotlib
+    from calibrant.calibration.metrics.table import METRICS
+    from calibrant.calibration.report.tables import interval, number
 
     found = [(side.key, measures.scores(side.scored, target=target, bins=bins)) for side in sides]
     table = pd.DataFrame([
-        {"Number": c.name.strip(), "Better": c.better}
+        {"Number": c.name, "Better": c.better}
         | {
             f"{part} {key}" if len(found) > 1 else part: text
             for key, evaluation in found
             if (m := evaluation.metrics.get(c.key)) is not None
             for part, text in (
-                ("Value", number(m.value, c.kind)), ("95 %", interval(m, c.kind)),
-                ("Chance alone", number(m.null, c.kind)),
+                ("Value", number(m.value, c.unit)), ("95 %", interval(m, c.unit)),
+                ("Chance alone", number(m.null, c.unit)),
             )
         }
         | {"Meaning": c.meaning}
-        for c in COLUMNS if c.key in found[0][1].metrics
+        for c in METRICS if c.key in found[0][1].metrics
     ])  # fmt: skip
     st.dataframe(
         table, hide_index=True, width="stretch", key="numbers-table", height=40 + 35 * len(table),

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from calibrant.calibration.metrics.table import METRICS
 from calibrant.dashboard.draw import charts
 from calibrant.dashboard.folder.artifacts import Run, Shelf
 from calibrant.dashboard.folder.contents import read_log
@@ -23,14 +24,7 @@ MOST_RUNS = 6
 _FRESH_SECONDS = 120
 # column: (title, shown as a percentage)
 _VALIDATION = {
-    "val.accuracy": ("Accuracy, validation", True),
-    "val.balanced_accuracy": ("Balanced accuracy, validation", True),
-    "val.ece": ("ECE (expected calibration error), validation", True),
-    "val.adaptive_ece": ("ECE in bins of equal mass, validation", True),
-    "val.over_ece": ("Over-confident part of ECE", True),
-    "val.under_ece": ("Under-confident part of ECE", True),
-    "val.nll": ("NLL (negative log-likelihood), validation", False),
-    "val.brier": ("Brier score, validation", False),
+    **{f"val.{m.key}": (f"{m.name[0].upper()}{m.name[1:]}, validation", m.unit == "percent") for m in METRICS},
     "train.loss": ("Training loss", False),
     "lr": ("Learning rate", False),
 }

@@ -1,0 +1,122 @@
+"""Every metric that is shown, one record each: tables, reports, JSON, the dashboard and the docs are made from it.
+
+The order is the order in which they are shown. To show a new metric: its function in a file beside this one, and a line
+here. `calibrant.calibration.evaluation` measures each record's key from statistics, with interval and null value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from calibrant.calibration.metrics.binned_errors import (
+    adaptive_ece,
+    classwise_ece,
+    debiased_ece,
+    ece,
+    mce,
+    over_under_ece,
+    rms_calibration_error,
+)
+from calibrant.calibration.metrics.correctness import accuracy, balanced_accuracy, macro_f1, top_k_accuracy
+from calibrant.calibration.metrics.proper_scores import brier, nll
+from calibrant.calibration.metrics.ranking import aurc, auroc
+from calibrant.calibration.metrics.smooth import smooth_ece
+from calibrant.errors import ConfigError, did_you_mean
+
+Unit = Literal["percent", "number"]
+Better = Literal["higher", "lower"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """`function(probs, labels, weights=...)` gives its value.
+
+    `ranked`: the best of several models may be marked by it. Not so for a half of the ECE, for what is mostly noise,
+    and for a value around zero: lower is not better by itself there.
+    `stored`: calibrators keep it, before and after.
+    """
+
+    key: str  # in JSON
+    name: str  # in tables
+    unit: Unit
+    better: Better
+    meaning: str  # in plain words
+    function: Callable[..., float]
+    ranked: bool = True
+    stored: bool = False
+    every_class: bool = False  # reads each class's probability, so its cost grows with the classes
+    part_of: str | None = None  # the key of the metric that it is a part of
+
+    def title(self, when: str = "") -> str:
+        """As a column is headed: ECE (%), or ECE after (%) with `when` "after"."""
+        name = f"{self.name} {when}".rstrip()
+        return name[0].upper() + name[1:] + (" (%)" if self.unit == "percent" else "")
+
+    @property
+    def indented(self) -> str:
+        """As a line of a text table begins: a part stands to the right of the whole."""
+        return self.name if self.part_of is None else f"  {self.name}"
+
+    @property
+    def scale(self) -> float:
+        """What a value is multiplied by under `title`."""
+        return 100.0 if self.unit == "percent" else 1.0
+
+    @property
+    def decimals(self) -> str:
+        """How a value is written under `title`."""
+        return "%.2f" if self.unit == "percent" else "%.4f"
+
+    @property
+    def help(self) -> str:
+        return self.meaning[0].upper() + self.meaning[1:] + f"; {self.better} is better"
+
+
+def _over(*args: object, **options: object) -> float:
+    return over_under_ece(*args, **options).over  # type: ignore[arg-type]
+
+
+def _under(*args: object, **options: object) -> float:
+    return over_under_ece(*args, **options).under  # type: ignore[arg-type]
+
+
+METRICS = (
+    Metric("accuracy", "accuracy", "percent", "higher", "share of rows whose first guess is right", accuracy,
+           stored=True),
+    Metric("top5_accuracy", "top-5 accuracy", "percent", "higher", "the label is among the five most probable",
+           top_k_accuracy),
+    Metric("balanced_accuracy", "balanced accuracy", "percent", "higher", "mean over classes of the recall",
+           balanced_accuracy, stored=True),
+    Metric("macro_f1", "macro F1", "percent", "higher", "mean over classes of the F1 score", macro_f1),
+    Metric("nll", "NLL", "number", "lower", "negative log-likelihood, natural log", nll, stored=True),
+    Metric("brier", "Brier score", "number", "lower", "squared error of the probabilities, 0 to 2", brier, stored=True),
+    Metric("ece", "ECE", "percent", "lower",
+           "expected calibration error: how far, on average, what it claims is from how often it is right", ece,
+           stored=True),
+    Metric("over_ece", "over-confident part", "percent", "lower", "the part from bins that claim too much", _over,
+           ranked=False, stored=True, part_of="ece"),
+    Metric("under_ece", "under-confident part", "percent", "lower", "the part from bins that claim too little", _under,
+           ranked=False, stored=True, part_of="ece"),
+    Metric("adaptive_ece", "adaptive ECE", "percent", "lower", "the same over bins of equally many rows", adaptive_ece,
+           stored=True),
+    Metric("classwise_ece", "class-wise ECE", "percent", "lower", "mean over classes of the error of each probability",
+           classwise_ece, stored=True, every_class=True),
+    Metric("smooth_ece", "smooth ECE", "percent", "lower", "calibration error without bins", smooth_ece),
+    Metric("rms_calibration_error", "RMS calibration error", "percent", "lower", "large gaps weigh more",
+           rms_calibration_error),
+    Metric("debiased_ece", "debiased RMS error", "percent", "lower", "noise subtracted; below 0: nothing but noise",
+           debiased_ece, ranked=False),
+    Metric("mce", "MCE", "percent", "lower", "largest gap of any bin, often one of few rows", mce, ranked=False),
+    Metric("aurc", "AURC", "percent", "lower", "mean error rate when answering the surest k rows, over all k", aurc),
+    Metric("auroc", "failure AUROC", "percent", "higher", "a right row is surer than a wrong one this often", auroc),
+)  # fmt: skip
+_BY_KEY = {m.key: m for m in METRICS}
+
+
+def metric(key: str) -> Metric:
+    """The record of a key."""
+    if key not in _BY_KEY:
+        raise ConfigError(f'no metric "{key}"', fix=did_you_mean(key, _BY_KEY))
+    return _BY_KEY[key]
