@@ -81,7 +81,7 @@ def serve(
 
     from calibrant.errors import ConfigError
     from calibrant.serve.config import ModelSpec, ServeConfig, Share
-    from calibrant.serve.http.limits import Limits
+    from calibrant.serve.limits import Limits
     from calibrant.serve.monitor.config import MonitorConfig
     from calibrant.serve.processes.workers import Seat, Supervisor
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from calibrant.errors import ConfigError
-from calibrant.serve.http.limits import Limits
+from calibrant.serve.limits import Limits
 from calibrant.serve.monitor.config import MonitorConfig
 
 _SPEC = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(@(?P<version>[A-Za-z0-9._-]+))?=(?P<path>.+)")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.errors import DataError
 from calibrant.images.decode import MAX_PIXELS, open_image
+from calibrant.serve.protocol.errors import BadInput
 
 Pixels = NDArray[np.uint8]
 
@@ -55,6 +56,17 @@ def one(card: ModelCard, image: Any, *, max_pixels: int = MAX_PIXELS) -> Pixels:
         f"an image must be a path, encoded bytes, a PIL image or uint8 [h, w, 3], got {type(image).__name__}{shape}",
         where="images",
     )
+
+
+def decode(card: ModelCard, pictures: Sequence[tuple[str, bytes]], *, max_pixels: int) -> NDArray[Any]:
+    """The model's input from named, encoded pictures, or a refusal that names the one that is none."""
+    rows = []
+    for name, data in pictures:
+        try:
+            rows.append(card.preprocessing.pixels(open_image(data, max_pixels=max_pixels)))
+        except DataError as error:
+            raise BadInput(f"{name}: {error.what}") from None
+    return model_input(card, np.stack(rows))
 
 
 def model_input(card: ModelCard, batch: Pixels) -> NDArray[Any]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.serve.grpc import wire
-from calibrant.serve.models.repository import Model
+from calibrant.serve.models.model import Model
 from calibrant.serve.protocol import tensor_values
 from calibrant.serve.protocol.answer import classification
 from calibrant.serve.protocol.errors import BadInput
@@ -148,8 +148,48 @@ def write_answer(model: Model, request: InferRequest, tensors: dict[str, NDArray
     return b"".join([*out, *tail])
 
 
-def tensor(spec: TensorSpec) -> bytes:
-    return wire.field(1, spec.name) + wire.field(2, spec.datatype) + wire.packed(3, spec.shape)
+def model_of(data: memoryview) -> tuple[str, str | None]:
+    """Name and version: the first two fields of every message about a model."""
+    name, version = "", ""
+    for n, kind, value in wire.fields(data):
+        if kind == wire.BYTES and n == 1:
+            name = wire.text(value)
+        elif kind == wire.BYTES and n == 2:
+            version = wire.text(value)
+    return name, version or None
+
+
+def model_to_load(data: memoryview) -> tuple[str, list[str]]:
+    """Name and the names of the parameters of RepositoryModelLoad and -Unload."""
+    name, parameters = "", []
+    for n, _, value in wire.fields(data):
+        if n == 2:
+            name = wire.text(value)
+        elif n == 3:
+            parameters.append(wire.map_entry(wire.view(value))[0])
+    return name, parameters
+
+
+def server_metadata(server: dict[str, Any]) -> bytes:
+    extensions = b"".join(wire.field(3, e) for e in server["extensions"])
+    return wire.field(1, server["name"]) + wire.field(2, server["version"]) + extensions
+
+
+def model_metadata(model: dict[str, Any]) -> bytes:
+    out = wire.field(1, model["name"]) + b"".join(wire.field(2, v) for v in model["versions"])
+    out += wire.field(3, model["platform"])
+    out += b"".join(wire.message(4, _tensor(t)) for t in model["inputs"])
+    return out + b"".join(wire.message(5, _tensor(t)) for t in model["outputs"])
+
+
+def _tensor(tensor: dict[str, Any]) -> bytes:
+    return wire.field(1, tensor["name"]) + wire.field(2, tensor["datatype"]) + wire.packed(3, tensor["shape"])
+
+
+def index(rows: list[dict[str, str]]) -> bytes:
+    """RepositoryIndexResponse."""
+    keys = ("name", "version", "state", "reason")
+    return b"".join(wire.message(1, b"".join(wire.field(n, r[k]) for n, k in enumerate(keys, 1))) for r in rows)
 
 
 def statistics(stats: dict[str, Any]) -> bytes:

@@ -146,15 +146,5 @@ def map_entry(data: memoryview) -> tuple[str, memoryview]:
     return key, inner
 
 
-def write_parameter(value: Any) -> bytes:
-    if isinstance(value, bool):
-        return varint(1 << 3) + varint(value)
-    if isinstance(value, int):
-        return varint(2 << 3) + varint(value)
-    if isinstance(value, float):
-        return varint(4 << 3 | FIXED64) + struct.pack("<d", value)
-    return message(3, str(value).encode())
-
-
 def write_map(number_: int, values: Mapping[str, bytes]) -> bytes:
     return b"".join(message(number_, field(1, k) + message(2, v)) for k, v in values.items())

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant.serve.http.message import EMPTY, Head, Request, Response
 from calibrant.serve.http.parser import Parser
 from calibrant.serve.protocol.errors import (
     BadInput,
@@ -28,7 +29,6 @@ from calibrant.serve.protocol.errors import (
     TooLarge,
     TooSlow,
 )
-from calibrant.serve.protocol.message import EMPTY, Head, Request, Response
 
 if TYPE_CHECKING:
     from calibrant.serve.http.connections import Front
@@ -83,8 +83,8 @@ class Connection(asyncio.BufferedProtocol):
         self._state = _CLOSED
         self.front.connections.discard(self)
         request, self._request = self._request, None
-        if request is not None and request.job is not None:
-            request.job.cancelled = True
+        if request is not None:
+            request.give_up()
         self._release()
         self._close_parser()
         self._transport = None
@@ -287,8 +287,6 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self.front.app(request, respond)
         except Exception as error:
-            if not isinstance(error, Refusal):
-                log.exception("a request failed")
             respond(Response.error(Refusal.of(error)))
 
     def _refuse(self, refusal: Refusal) -> None:
@@ -376,9 +374,8 @@ class Connection(asyncio.BufferedProtocol):
         """Called by the sweep when the deadline of the present state has passed."""
         state = self._state
         if state == _BUSY:
-            request = self._request
-            if request is not None and request.job is not None:
-                request.job.cancelled = True
+            if self._request is not None:
+                self._request.give_up()
             self._keep_alive = False
             self._write(Response.error(DeadlinePassed("no answer within the time limit")))
         elif (state == _HEAD and self._filled) or state in (_BODY, _CHUNKED):

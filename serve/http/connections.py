@@ -8,8 +8,8 @@ from email.utils import formatdate
 from typing import Protocol
 
 from calibrant.serve.http.connection import Connection
-from calibrant.serve.http.limits import Limits
-from calibrant.serve.protocol.message import Head, Request, Response
+from calibrant.serve.http.message import Head, Request, Response
+from calibrant.serve.limits import Limits
 
 
 class App(Protocol):

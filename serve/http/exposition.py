@@ -5,26 +5,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from calibrant.serve.http.connections import Front
-from calibrant.serve.http.prometheus import Exposition, process_seconds, resident_bytes
-from calibrant.serve.models.reload import Lifecycle
-from calibrant.serve.models.repository import Model, Repository
+from calibrant.serve.http.prometheus import Exposition, resident_bytes
+from calibrant.serve.models.model import Model
+
+if TYPE_CHECKING:
+    from calibrant.serve.http.app import Application
 
 
-def expose(
-    out: Exposition,
-    repository: Repository,
-    statuses: Mapping[int, int],
-    front: Front | None,
-    lifecycle: Lifecycle | None,
-    started: float,
-    reports: Mapping[int, dict[str, Any]],
-) -> None:
+def expose(out: Exposition, app: Application, reports: Mapping[int, dict[str, Any]]) -> None:
     """`reports`: of the monitors that count, by their id()."""
-    out.add("process_cpu_seconds_total", "counter", "CPU time of the process.", process_seconds())
-    out.add("process_start_time_seconds", "gauge", "When the server started.", started)
+    front, statuses, lifecycle = app.front, app.statuses, app.control.lifecycle
+    out.add("process_cpu_seconds_total", "counter", "CPU time of the process.", time.process_time())
+    out.add("process_start_time_seconds", "gauge", "When the server started.", app.started)
     if (resident := resident_bytes()) is not None:
         out.add("process_resident_memory_bytes", "gauge", "Resident memory.", resident)
     refusals = {} if front is None else front.refusals
@@ -38,13 +32,17 @@ def expose(
     if lifecycle is not None:
         out.add("calibrant_model_loads_total", "counter", "Models loaded after the start.", lifecycle.reloads)
         out.add("calibrant_model_load_failures_total", "counter", "Loads that failed.", lifecycle.failures)
-    for model in repository.all():
+    for model in app.control.repository.all():
         _model(out, model, {"model": model.name, "version": model.version})
         labels = {"model": model.name, "version": model.version}
         if model.monitor is not None:
             _log_lost(out, model.monitor.lost, labels)
         if (report := reports.get(id(model.monitor))) is not None:
             monitored(out, report, labels)
+    for (method, code), count in sorted(app.grpc_calls.items()):
+        out.add(
+            "calibrant_grpc_requests_total", "counter", "gRPC answers by code.", count, {"method": method, "code": code}
+        )
 
 
 def _model(out: Exposition, model: Model, labels: dict[str, str]) -> None:

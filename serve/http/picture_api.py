@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.message import Message
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from calibrant.artifacts.model_card import ModelCard
-from calibrant.errors import DataError, did_you_mean
-from calibrant.images.decode import open_image
-from calibrant.serve.engine import pixels as images_
+from calibrant.errors import did_you_mean
 from calibrant.serve.engine.knobs import NAMES, Knobs
-from calibrant.serve.engine.result import Result, answer
-from calibrant.serve.engine.session import Arrays
-from calibrant.serve.http.limits import Limits
-from calibrant.serve.models.repository import Model
+from calibrant.serve.engine.result import Result
+from calibrant.serve.limits import Limits
+from calibrant.serve.models.model import Model
 from calibrant.serve.protocol.errors import BadInput, TooLarge, UnknownEncoding
+from calibrant.serve.protocol.pictures import Pictures
 
 
-@dataclass(frozen=True)
-class Asked:
-    images: list[tuple[str, bytes]]  # name, encoded picture
-    knobs: Knobs | None
-    id: str | None = None  # a field of the form
+def read(
+    body: memoryview, content_type: bytes, query: Mapping[str, str], request_id: str | None, limits: Limits
+) -> Pictures:
+    """Pictures and parameters of a request: multipart/form-data, or one picture as the body.
 
-
-def read(body: memoryview, content_type: bytes, query: Mapping[str, str], limits: Limits) -> Asked:
-    """Pictures and parameters of a request: multipart/form-data, or one picture as the body."""
+    `request_id`: of the query; one in the form comes before it.
+    """
     if not len(body):
         raise BadInput("the body is empty; send a picture: curl --data-binary @photo.jpg URL/predict")
     fields = dict(query)
@@ -47,34 +37,19 @@ def read(body: memoryview, content_type: bytes, query: Mapping[str, str], limits
         raise UnknownEncoding("/predict takes a picture or a form; send JSON tensors to /v2/models/NAME/infer")
     else:  # curl says x-www-form-urlencoded for --data-binary; the bytes themselves tell what they are
         pictures = [("image", bytes(body))]
-    request_id = fields.pop("id", None) if "id" not in query else None
-    if request_id == "":
+    own_id = fields.pop("id", None)
+    if own_id == "":
         raise BadInput("`id` is empty; leave it out or give one")
     for name in fields:
         if name not in NAMES:
             raise BadInput(f'no parameter "{name[:60]}"; {did_you_mean(name, NAMES)}')
     if not pictures:
         raise BadInput("the form holds no picture; send a file field: curl -F image=@photo.jpg URL/predict")
-    return Asked(pictures, Knobs.parse(fields) if fields else None, request_id)
+    return Pictures(pictures, Knobs.parse(fields) if fields else None, own_id or request_id)
 
 
-def decode(card: ModelCard, pictures: list[tuple[str, bytes]], limits: Limits) -> NDArray[Any]:
-    """The model's input, through the evaluation transform stored in the file."""
-    rows = []
-    for name, data in pictures:
-        try:
-            rows.append(card.preprocessing.pixels(open_image(data, max_pixels=limits.max_pixels)))
-        except DataError as error:
-            raise BadInput(f"{name}: {error.what}") from None
-    return images_.model_input(card, np.stack(rows))
-
-
-def result(model: Model, knobs: Knobs | None, outputs: Arrays) -> Result:
-    return answer(model.session.require_card(), model.classifier.formula, outputs, knobs or Knobs())
-
-
-def body(model: Model, asked: Asked, answers: Result, request_id: str | None) -> dict[str, Any]:
-    rows = answers.to_rows()
+def body(model: Model, asked: Pictures, result: Result, request_id: str | None) -> dict[str, Any]:
+    rows = result.to_rows()
     for row, (name, _) in zip(rows, asked.images, strict=True):
         row["image"] = name
     identity = {} if request_id is None else {"id": request_id}
@@ -115,45 +90,3 @@ def _multipart(data: bytes, boundary: bytes, limits: Limits) -> tuple[list[tuple
         if len(pictures) > limits.max_images:
             raise TooLarge(f"the form holds more than {limits.max_images} pictures")
     return pictures, fields
-
-
-def page(models: list[str]) -> str:
-    """A form for a browser; nothing on it comes from elsewhere."""
-    options = "".join(f"<option>{html.escape(name)}</option>" for name in models)
-    return _PAGE.replace("OPTIONS", options)
-
-
-_PAGE = """<!doctype html><meta charset="utf-8"><title>Calibrant</title>
-<meta name="viewport" content="width=device-width">
-<style>body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:2rem auto;padding:0 1rem}
-table{border-collapse:collapse;width:100%}td{padding:.2rem .4rem}td.bar{width:50%}
-.bar div{background:#2a78b5;height:1rem}img{max-width:16rem;max-height:16rem;display:block;margin:1rem 0}</style>
-<h1>Calibrant</h1>
-<p>Choose a picture; the answer is the calibrated probability of each class.
-<a href="docs">addresses</a>, <a href="metrics">metrics</a>, <a href="v2">server</a></p>
-<p><select id="model">OPTIONS</select> <input type="file" id="file" accept="image/*"></p>
-<img id="shown" alt="" hidden><p id="verdict" role="status"></p><table id="top"></table>
-<script>
-const at = id => document.getElementById(id);
-at("file").onchange = async () => {
-  const file = at("file").files[0];
-  if (!file) return;
-  at("shown").src = URL.createObjectURL(file); at("shown").hidden = false;
-  const reply = await fetch("predict?model=" + encodeURIComponent(at("model").value), {method: "POST", body: file});
-  const answer = await reply.json();
-  at("top").replaceChildren();
-  if (!reply.ok) { at("verdict").textContent = answer.error; return; }
-  const row = answer.predictions[0];
-  at("verdict").textContent = row.label + ", " + (100 * row.confidence).toFixed(1) + " %"
-    + (row.abstained ? " (below the threshold: abstained)" : "")
-    + ("ood_score" in row ? "; out-of-distribution score " + row.ood_score.toFixed(2) : "");
-  for (const {label, probability} of row.top) {
-    const line = at("top").insertRow();
-    line.insertCell().textContent = label;
-    line.insertCell().textContent = (100 * probability).toFixed(1) + " %";
-    const bar = line.insertCell(); bar.className = "bar";
-    const fill = bar.appendChild(document.createElement("div")); fill.style.width = 100 * probability + "%";
-  }
-};
-</script>
-"""

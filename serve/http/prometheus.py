@@ -3,24 +3,9 @@
 from __future__ import annotations
 
 import math
-import time
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
-BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-
-
-@dataclass
-class Histogram:
-    """Counts of seconds by upper bound; the last is everything above."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
-    total: float = 0.0
-
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
-        self.total += seconds
+from calibrant.serve.models.statistics import BOUNDS, Histogram
 
 
 class Exposition:
@@ -69,7 +54,3 @@ def resident_bytes() -> int | None:
             return int(stream.read().split()[1]) * 4096
     except (OSError, ValueError, IndexError):
         return None
-
-
-def process_seconds() -> float:
-    return time.process_time()

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from calibrant.errors import CalibrantError
-from calibrant.serve.models.repository import Model, Repository, file_stamp, version_key
+from calibrant.serve.models.model import Model, file_stamp
+from calibrant.serve.models.repository import Repository, version_key
 from calibrant.serve.protocol.errors import BadInput, NotReady, Refusal
 
 log = logging.getLogger(__name__)

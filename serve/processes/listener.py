@@ -1,4 +1,4 @@
-"""The end of listening without a lost caller.
+"""Listening on a port, and its end without a lost caller.
 
 Closing a listening socket resets the connections that the kernel has accepted and the process has not. However short
 the moment between the last accept and the close, a busy machine may put a caller into it. So new ones are turned away
@@ -13,6 +13,9 @@ import ctypes
 import socket
 import struct
 import sys
+from collections.abc import Iterator
+
+from calibrant.errors import ConfigError
 
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
 # Instructions of the kernel's packet filter: code, jump if true, jump if false, operand. The packet begins with its
@@ -24,6 +27,56 @@ _DROP_FIRST_PACKETS = (
     (0x06, 0, 0, 0),  # then keep nothing
     (0x06, 0, 0, 0xFFFFFFFF),  # else all
 )
+
+
+def bind(host: str, port: int, *, shared: bool = False, option: str = "--port") -> socket.socket:
+    """A socket on the first address of the host, not listening yet; port 0 is a free one.
+
+    `shared`: with other sockets of this program that are bound alike.
+    """
+    with _said(host, port, option):
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, kind, protocol)
+        try:
+            if sys.platform != "win32":
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            found.bind(address)
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that takes connections."""
+    found = bind(host, port)
+    with _said(host, port, "--port"):
+        found.listen(1024)
+        found.setblocking(False)
+    return found
+
+
+def probe(host: str, port: int, *, option: str = "--port") -> int:
+    """The port, free a moment ago: for a library that is to bind it itself."""
+    with bind(host, port, option=option) as found:
+        return int(found.getsockname()[1])
+
+
+@contextlib.contextmanager
+def _said(host: str, port: int, option: str) -> Iterator[None]:
+    """What the system says, with the option that would help."""
+    try:
+        yield
+    except (OSError, OverflowError) as error:
+        what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        front, fix = "", None
+        if option == "--grpc-port":
+            front, fix = " for gRPC", f"choose another {option}"
+        elif "in use" in what:
+            fix = f"choose another with {option}, or {option} 0 for a free one"
+        raise ConfigError(f"cannot listen{front} ({what})", where=f"{host}:{port}", fix=fix) from None
 
 
 def turn_away(listener: socket.socket) -> None:

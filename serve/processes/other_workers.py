@@ -1,6 +1,6 @@
-"""What one worker asks its fellows, so that a caller need not know which of them it reached.
+"""What one worker asks the others, so that a caller need not know which of them it reached.
 
-Every worker answers its fellows on a socket of the file system that only its own user can open, with the handlers that
+Every worker answers the others on a socket of the file system that only its own user can open, with the handlers that
 answer callers. Statistics add up, metrics are listed by worker, loading and unloading happen everywhere, labels and the
 monitor's report are the leader's.
 """
@@ -12,11 +12,12 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 
 from calibrant.serve.processes.workers import LEADER, Seat
-from calibrant.serve.protocol.errors import NotReady
+from calibrant.serve.protocol.errors import NotReady, Refusal
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ _PATIENCE = 70.0  # seconds; a leader that restores a large log takes labels aft
 
 
 @dataclass(frozen=True)
-class Reply:
+class WorkerAnswer:
     worker: int
     status: int
     body: bytes
@@ -34,40 +35,66 @@ class Reply:
         return orjson.loads(self.body)
 
 
-class Peers:
-    """The other workers."""
+class OtherWorkers:
+    """All but this one."""
 
     def __init__(self, seat: Seat) -> None:
         self.seat = seat
         self.leads = seat.number == LEADER
 
-    async def all(self, method: str, target: str, body: bytes = b"") -> list[Reply]:
-        """Of each fellow that is there; one that is being replaced is left out."""
+    async def statistics(self, name: str | None, version: str | None) -> list[list[dict[str, Any]]]:
+        """Of each of the others."""
+        path = "/v2/models" if name is None else f"/v2/models/{quote(name, safe='')}"
+        path += "" if version is None else f"/versions/{quote(version, safe='')}"
+        answers = await self._all("GET", f"{path}/stats")
+        return [a.json()["model_stats"] for a in answers if a.status == 200]
+
+    async def metrics(self) -> dict[int, str]:
+        """The exposition of each of the others, by its number."""
+        return {a.worker: a.body.decode() for a in await self._all("GET", "/metrics") if a.status == 200}
+
+    async def flush(self) -> None:
+        await self._all("POST", FLUSH)
+
+    async def load(self, name: str) -> None:
+        await self._repeat(name, "load")
+
+    async def unload(self, name: str) -> None:
+        await self._repeat(name, "unload")
+
+    async def _repeat(self, name: str, verb: str) -> None:
+        """The same in every process; what the first that refuses says."""
+        for answer in await self._all("POST", f"/v2/repository/models/{quote(name, safe='')}/{verb}", b"{}"):
+            if answer.status != 200:
+                raise Refusal.with_status(answer.status, f"worker {answer.worker}: {answer.json()['error']}")
+
+    async def _all(self, method: str, target: str, body: bytes = b"") -> list[WorkerAnswer]:
+        """Of each that is there; one that is being replaced is left out."""
         others = [n for n in range(self.seat.workers) if n != self.seat.number]
-        replies = await asyncio.gather(*(self._ask(n, method, target, body) for n in others))
-        return [reply for reply in replies if reply is not None]
+        answers = await asyncio.gather(*(self._ask(n, method, target, body) for n in others))
+        return [answer for answer in answers if answer is not None]
 
-    async def leader(self, method: str, target: str, body: bytes = b"") -> Reply:
-        reply = await self._ask(LEADER, method, target, body)
-        if reply is None:
+    async def leader(self, method: str, target: str, body: bytes = b"") -> WorkerAnswer:
+        answer = await self._ask(LEADER, method, target, body)
+        if answer is None:
             raise NotReady("the worker that keeps the labels is being replaced; try again", retry_after=2)
-        return reply
+        return answer
 
-    async def _ask(self, number: int, method: str, target: str, body: bytes) -> Reply | None:
+    async def _ask(self, number: int, method: str, target: str, body: bytes) -> WorkerAnswer | None:
         try:
             async with asyncio.timeout(_PATIENCE):
                 reader, writer = await asyncio.open_unix_connection(str(self.seat.socket(number)))
                 try:
                     head = f"{method} {target} HTTP/1.1\r\nHost: worker\r\nContent-Length: {len(body)}\r\n"
                     writer.write(head.encode() + b"Connection: close\r\n\r\n" + body)
-                    answer = await reader.read()
+                    raw = await reader.read()
                 finally:
                     writer.close()
         except (OSError, TimeoutError) as error:
             log.warning("worker %d does not answer (%s)", number, error or type(error).__name__)
             return None
-        top, gap, content = answer.partition(b"\r\n\r\n")
-        return Reply(number, int(top[9:12]), content) if gap else None
+        top, gap, content = raw.partition(b"\r\n\r\n")
+        return WorkerAnswer(number, int(top[9:12]), content) if gap else None
 
 
 def merged_metrics(texts: Mapping[int, str]) -> str:

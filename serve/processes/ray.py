@@ -13,20 +13,24 @@ import dataclasses
 import logging
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from calibrant.errors import ConfigError, MissingExtra, ModelError
+from calibrant.serve.access import Access
 from calibrant.serve.config import ModelSpec, ServeConfig
+from calibrant.serve.control import Control
 from calibrant.serve.engine import huge_pages
 from calibrant.serve.engine.providers import available_cores
-from calibrant.serve.http.app import Application, Options
-from calibrant.serve.models.repository import Model, Repository
+from calibrant.serve.http.app import Application
+from calibrant.serve.http.message import Request, Response
+from calibrant.serve.inference import Inference
+from calibrant.serve.models.model import Model
+from calibrant.serve.models.repository import Repository
+from calibrant.serve.processes.listener import probe
 from calibrant.serve.protocol.errors import Refusal, TooLarge
-from calibrant.serve.protocol.message import Request, Response
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +43,12 @@ class Replica:
     def __init__(self, config: ServeConfig) -> None:
         self.config = config
         self.repository = Repository()
-        options = Options(token=config.token, decoders=max(1, min(4, config.threads or 1)))
-        self.app = Application(self.repository, config.limits, options)
+        self.inference = Inference(self.repository, config.limits, decoders=max(1, min(4, config.threads or 1)))
+        self.app = Application(self.inference, Control(self.repository), Access(config.token))
         for spec in config.models:
             self.repository.add(Model.load(
                 spec.path, name=spec.name, version=spec.version, providers=config.providers, threads=config.threads,
-                cap=config.batch_cap, max_rows=config.limits.max_rows, deliver=self.app.deliver,
+                cap=config.batch_cap, max_rows=config.limits.max_rows, deliver=self.inference.deliver,
             ))  # fmt: skip
         if config.huge_pages:
             huge_pages.collapse()
@@ -52,7 +56,7 @@ class Replica:
     async def __call__(self, request: Any) -> Any:
         from starlette.responses import Response as Reply
 
-        loop = self.app.loop = asyncio.get_running_loop()
+        loop = self.inference.loop = asyncio.get_running_loop()
         answer: asyncio.Future[Response] = loop.create_future()
         own = await self._read(request)
 
@@ -67,8 +71,8 @@ class Replica:
         try:
             got = await answer
         except asyncio.CancelledError:  # the caller went away
-            if isinstance(own, Request) and own.job is not None:
-                own.job.cancelled = True
+            if isinstance(own, Request):
+                own.give_up()
             raise
         body = b"".join(bytes(part) for part in got.parts)
         headers = {name.decode(): value.decode() for name, value in got.headers}
@@ -167,16 +171,7 @@ def _resolved(config: ServeConfig, replicas: int) -> ServeConfig:
     """With whole paths, since a replica runs elsewhere, and a port, which Ray wants to know beforehand."""
     specs = [ModelSpec(spec.path.resolve(), spec.name, spec.version) for spec in config.models]
     threads = config.threads or max(1, available_cores() // replicas)
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            port = int(probe.getsockname()[1])
-    except (OSError, OverflowError) as error:
-        what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        where = f"{config.host}:{config.port}"
-        raise ConfigError(f"cannot listen ({what})", where=where, fix="choose another with --port") from None
+    port = probe(config.host, config.port)
     return dataclasses.replace(config, models=specs, threads=threads, port=port)
 
 

@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,19 +20,23 @@ from calibrant import atomic
 from calibrant.artifacts import feedback
 from calibrant.artifacts.feedback import FeedbackWriter
 from calibrant.errors import ConfigError, did_you_mean
+from calibrant.serve.access import Access
 from calibrant.serve.config import ServeConfig
+from calibrant.serve.control import Control
 from calibrant.serve.engine import huge_pages
 from calibrant.serve.engine.providers import available_cores
-from calibrant.serve.http.app import Application, Options
+from calibrant.serve.http.app import Application
 from calibrant.serve.http.connections import Front
+from calibrant.serve.inference import Inference
+from calibrant.serve.models.model import Model
 from calibrant.serve.models.reload import Lifecycle
-from calibrant.serve.models.repository import Model, Repository
+from calibrant.serve.models.repository import Repository
 from calibrant.serve.monitor.baseline import read_baseline
 from calibrant.serve.monitor.log_follower import LogFollower
 from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.monitor.thread import MonitorThread
-from calibrant.serve.processes.listener import turn_away, welcome
-from calibrant.serve.processes.other_workers import Peers
+from calibrant.serve.processes.listener import listen, turn_away, welcome
+from calibrant.serve.processes.other_workers import OtherWorkers
 from calibrant.serve.processes.workers import LEADER, Seat
 
 log = logging.getLogger(__name__)
@@ -49,14 +52,12 @@ class Server:
         self._cores = max(1, available_cores() // (1 if seat is None else seat.workers))
         self.repository = Repository()
         self.lifecycle = Lifecycle(self.repository, self._load)
-        options = Options(
-            token=config.token, admin=config.admin, access_log=config.access_log,
-            decoders=min(4, self._cores),
-        )  # fmt: skip
-        self.app = Application(self.repository, config.limits, options, self.lifecycle)
-        self.front = Front(self.app, config.limits)
-        self.app.front = self.front
-        self.app.peers = None if seat is None else Peers(seat)
+        self.inference = Inference(self.repository, config.limits, decoders=min(4, self._cores))
+        self.control = Control(self.repository, self.lifecycle, admin=config.admin)
+        self.control.others = None if seat is None else OtherWorkers(seat)
+        self.access = Access(config.token, config.access_log)
+        self.app = Application(self.inference, self.control, self.access)
+        self.front = self.app.front = Front(self.app, config.limits)
         self.monitors: MonitorThread | None = None
         self._stop: asyncio.Event | None = None
 
@@ -71,7 +72,7 @@ class Server:
                     keep_days=watch.keep_days,
                 )  # fmt: skip
             self.monitors = MonitorThread(writer)
-            self.app.monitors, self.app.flush = self.monitors.monitors, self.monitors.flush
+            self.control.monitors, self.control.flush = self.monitors.monitors, self.monitors.flush
             if self._leads and self.seat is not None and writer is not None and config.feedback_log is not None:
                 follower = LogFollower(config.feedback_log, writer.wrote, self.monitors.monitors)
                 self.monitors.follow = follower.round
@@ -101,8 +102,8 @@ class Server:
         config = self.config
         model = Model.load(
             path, name=name, version=version, providers=config.providers, threads=config.threads,
-            cap=config.batch_cap, max_rows=config.limits.max_rows, deliver=self.app.deliver,
-            soon=self.app.soon if self._cores == 1 else None,
+            cap=config.batch_cap, max_rows=config.limits.max_rows, deliver=self.inference.deliver,
+            soon=self.inference.soon if self._cores == 1 else None,
         )  # fmt: skip
         if config.huge_pages:
             huge_pages.collapse()
@@ -130,20 +131,7 @@ class Server:
             welcome(listener)  # the seat's last worker may have been told to stop
             listener.setblocking(False)
             return listener
-        host, port = self.config.host, self.config.port
-        try:
-            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            listener = socket.socket(family, kind, protocol)
-            if sys.platform != "win32":
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(1024)
-            listener.setblocking(False)
-            return listener
-        except (OSError, OverflowError) as error:
-            what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            fix = "choose another with --port, or --port 0 for a free one" if "in use" in what else None
-            raise ConfigError(f"cannot listen ({what})", where=f"{host}:{port}", fix=fix) from None
+        return listen(self.config.host, self.config.port)
 
     def run(self, *, announce: Callable[[str], None]) -> None:
         """Serves until SIGTERM or SIGINT; returns when the last answer is out."""
@@ -168,7 +156,7 @@ class Server:
         self, listener: socket.socket, context: ssl.SSLContext | None, announce: Callable[[str], None]
     ) -> None:
         loop = asyncio.get_running_loop()
-        self.app.loop = loop
+        self.inference.loop = loop
         self._stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(NotImplementedError):  # Windows
@@ -181,7 +169,7 @@ class Server:
         gc.collect()
         gc.freeze()
         if self.seat is not None:
-            await self._meet_peers(self.seat)
+            await self._meet_others(self.seat)
         else:
             if self.config.ready_file is not None:
                 ready = {"host": host, "port": port, "pid": os.getpid(), "url": address, "grpc_port": self.grpc_port}
@@ -194,14 +182,14 @@ class Server:
         finally:
             for task in tasks:
                 task.cancel()
-            self.app.close()
+            self.inference.close()
             if self.monitors is not None:
                 self.monitors.close()
             if self.config.ready_file is not None and self.seat is None:
                 self.config.ready_file.unlink(missing_ok=True)
 
-    async def _meet_peers(self, seat: Seat) -> None:
-        """Opens the socket for fellow workers, tells the parent, and stops when the parent is gone."""
+    async def _meet_others(self, seat: Seat) -> None:
+        """Opens the socket for the other workers, tells the parent, and stops when the parent is gone."""
         own = seat.socket()
         own.unlink(missing_ok=True)  # of a worker that died
         front = Front(self.app.internal, dataclasses.replace(self.config.limits, request_seconds=120.0))
@@ -230,14 +218,16 @@ class Server:
         if self.config.grpc_port is None:
             return None
         from calibrant.serve.grpc.server import start
+        from calibrant.serve.grpc.service import Service
 
-        server, self.grpc_port = await start(self.app, self.config, shared_port=self.seat is not None)
+        service = Service(self.inference, self.control, self.access, self.app.grpc_calls)
+        server, self.grpc_port = await start(service, self.config, shared_port=self.seat is not None)
         return server
 
     async def _drain(self, server: Any, grpc: Any, listener: socket.socket) -> None:
         """Takes no new connections, answers what came, closes, and ends at the latest after `drain_seconds`."""
         log.info("stopping: %d request(s) under way", self.front.busy)
-        self.app.ready = False
+        self.control.accepting = False
         await asyncio.sleep(self.config.grace_seconds)
         if grpc is not None:
             await grpc.stop(self.config.limits.drain_seconds)

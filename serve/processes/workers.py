@@ -26,6 +26,7 @@ from typing import Any
 from calibrant import atomic
 from calibrant.errors import ConfigError, ModelError
 from calibrant.serve.config import ServeConfig
+from calibrant.serve.processes.listener import bind, probe
 
 log = logging.getLogger(__name__)
 
@@ -36,14 +37,14 @@ LONGEST_PAUSE = 30.0  # seconds before a worker that keeps dying is started agai
 
 @dataclass(frozen=True)
 class Seat:
-    """What a worker is given: its number, its socket, where its fellows are, and how to talk to the parent."""
+    """What a worker is given: its number, its socket, where the others are, and how to talk to the parent."""
 
     number: int
     workers: int
     listener: int  # file descriptors
     report: int  # a line of JSON when the worker is ready
     alive: int  # at its end when the parent is gone
-    folder: str  # holds a socket of each worker, for its fellows only
+    folder: str  # holds a socket of each worker, for the others only
     grpc_port: int | None
 
     @classmethod
@@ -116,40 +117,19 @@ class Supervisor:
 
     def _listen(self, stack: ExitStack) -> list[socket.socket]:
         host, port = self.config.host, self.config.port
+        if port:  # would be shared with whoever else of ours asks for it: is it taken?
+            probe(host, port)
         listeners: list[socket.socket] = []
-        try:
-            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            if port:  # would be shared with whoever else of ours asks for it: is it taken?
-                with socket.socket(family, kind, protocol) as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind(address)
-            for _ in range(self.count):
-                listener = stack.enter_context(socket.socket(family, kind, protocol))
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-                listener.bind(listeners[0].getsockname() if listeners else address)
-                listeners.append(listener)
-        except (OSError, OverflowError) as error:
-            what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            fix = "choose another with --port, or --port 0 for a free one" if "in use" in what else None
-            raise ConfigError(f"cannot listen ({what})", where=f"{host}:{port}", fix=fix) from None
+        for _ in range(self.count):
+            listeners.append(stack.enter_context(bind(host, port, shared=True)))
+            port = listeners[0].getsockname()[1]
         return listeners
 
     def _reserve_grpc(self, stack: ExitStack) -> int | None:
         """A port that is kept from others by a socket that never listens; gRPC binds its own in every worker."""
         if self.config.grpc_port is None:
             return None
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            self.config.host, self.config.grpc_port, type=socket.SOCK_STREAM
-        )[0]
-        reserved = stack.enter_context(socket.socket(family, kind, protocol))
-        try:
-            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            reserved.bind(address)
-        except OSError as error:
-            where = f"{self.config.host}:{self.config.grpc_port}"
-            raise ConfigError(f"cannot listen for gRPC ({error.strerror})", where=where,
-                              fix="choose another --grpc-port") from None  # fmt: skip
+        reserved = stack.enter_context(bind(self.config.host, self.config.grpc_port, shared=True, option="--grpc-port"))
         return int(reserved.getsockname()[1])
 
     # ---- the workers' lives

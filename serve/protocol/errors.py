@@ -20,10 +20,13 @@ Refusal
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
 from calibrant.errors import CalibrantError
+
+log = logging.getLogger(__name__)
 
 
 class Refusal(Exception):
@@ -43,11 +46,15 @@ class Refusal(Exception):
 
     @classmethod
     def of(cls, error: Exception) -> Refusal:
-        """A CalibrantError is the caller's mistake here: what the server itself got wrong was refused at its start."""
+        """The error by its name, and a line in the log if it is our own mistake.
+
+        A CalibrantError is the caller's mistake here: what the server itself got wrong was refused at its start.
+        """
         if isinstance(error, Refusal):
             return error
         if isinstance(error, CalibrantError):
             return BadInput(str(error))
+        log.error("a request failed", exc_info=error)
         return InternalError(f"internal error ({type(error).__name__}); the server's log has the details")
 
     @classmethod

@@ -9,8 +9,9 @@ import pytest
 
 from calibrant.errors import ConfigError
 from calibrant.serve.config import ModelSpec, ServeConfig, Share
-from calibrant.serve.http.prometheus import BOUNDS, Exposition, Histogram
+from calibrant.serve.http.prometheus import Exposition
 from calibrant.serve.models.repository import version_key
+from calibrant.serve.models.statistics import BOUNDS, Histogram
 from calibrant.serve.monitor.config import MonitorConfig
 from calibrant.serve.monitor.labels import read_labels
 from calibrant.serve.protocol.errors import Refusal

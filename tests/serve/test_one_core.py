@@ -32,7 +32,7 @@ def test_batches_run_on_the_loop_where_there_is_one_core(model_file: Path, monke
         server.load_models()
         batcher = server.repository.all()[0].batcher
         batcher.close()
-        server.app.close()
+        server.inference.close()
         return batcher._soon is not None
 
     assert turns(1)

@@ -76,5 +76,5 @@ def test_a_server_asks_once_for_each_model_unless_told_not_to(
     server = Server(ServeConfig((ModelSpec(model_file),), huge_pages=wanted))
     server.load_models()
     server.repository.all()[0].batcher.close()
-    server.app.close()
+    server.inference.close()
     assert len(calls) == wanted

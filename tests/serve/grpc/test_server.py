@@ -14,9 +14,10 @@ import pytest
 
 from calibrant.serve.grpc import wire
 from calibrant.serve.grpc.messages import read_request
-from calibrant.serve.http.limits import Limits
 from calibrant.serve.inference import Inference
-from calibrant.serve.models.repository import Model, Repository
+from calibrant.serve.limits import Limits
+from calibrant.serve.models.model import Model
+from calibrant.serve.models.repository import Repository
 from calibrant.serve.processes.background import Running, running
 from calibrant.serve.protocol.errors import QueueFull, Refusal
 from calibrant.serve.protocol.request import Target
@@ -250,7 +251,7 @@ def test_a_full_queue_is_a_resource_that_is_exhausted(model_file: Path, tiny: Mo
     repository.add(model)
     inference = Inference(repository, Limits(max_wait=-1.0), decoders=1)
     with pytest.raises(QueueFull, match="queue is full") as caught:
-        inference.admit(model)
+        inference.admit("birds", None)
     inference.close()
     model.batcher.close()
     assert (caught.value.status, caught.value.grpc_code) == (503, grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])

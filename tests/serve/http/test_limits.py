@@ -19,14 +19,18 @@ import numpy as np
 import psutil
 import pytest
 
+from calibrant.serve.control import Control
 from calibrant.serve.http.app import Application
 from calibrant.serve.http.connection import Connection
 from calibrant.serve.http.connections import Front
-from calibrant.serve.http.limits import Limits, decompress
-from calibrant.serve.models.repository import Model, Repository
+from calibrant.serve.http.content_encoding import decompress
+from calibrant.serve.http.message import Request
+from calibrant.serve.inference import Inference
+from calibrant.serve.limits import Limits
+from calibrant.serve.models.model import Model
+from calibrant.serve.models.repository import Repository
 from calibrant.serve.processes.background import running
 from calibrant.serve.protocol.errors import Refusal
-from calibrant.serve.protocol.message import Request
 
 INFER = "/v2/models/birds/infer"
 
@@ -46,14 +50,14 @@ class InProcess:
 
     def __init__(self, path: Path, limits: Limits) -> None:
         self.repository = Repository()
-        self.app = Application(self.repository, limits)
-        self.front = Front(self.app, limits)
-        self.repository.add(Model.load(path, threads=1, deliver=self.app.deliver))
+        self.inference = Inference(self.repository, limits)
+        self.front = Front(Application(self.inference, Control(self.repository)), limits)
+        self.repository.add(Model.load(path, threads=1, deliver=self.inference.deliver))
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
 
     async def _main(self) -> None:
-        self.loop = self.app.loop = asyncio.get_running_loop()
+        self.loop = self.inference.loop = asyncio.get_running_loop()
         self.stop = asyncio.Event()
         server = await self.loop.create_server(self.front.connection, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
@@ -76,7 +80,7 @@ class InProcess:
         self._thread.join(60)
         for model in self.repository.all():
             model.batcher.close()
-        self.app.close()
+        self.inference.close()
         gc.collect()
 
     def connect(self) -> socket.socket:
@@ -252,11 +256,12 @@ def test_what_cannot_be_decompressed(encoding: str, status: int) -> None:
 def test_a_request_that_raises_is_a_500_that_says_nothing_of_ours(
     model_file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app = Application(Repository(), Limits())
-    app._find_route = lambda path: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    repository = Repository()
+    inference, control = Inference(repository, Limits()), Control(repository)
+    control.server = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
     answers: list[Any] = []
-    app(Request(b"GET", b"/v2", {}), answers.append)
-    app.close()
+    Application(inference, control)(Request(b"GET", b"/v2", {}), answers.append)
+    inference.close()
     assert answers[0].status == 500
     assert b"division" not in answers[0].parts[0]
     assert "division" in caplog.text

@@ -24,13 +24,16 @@ import pytest
 from calibrant.artifacts import feedback
 from calibrant.artifacts.feedback import read_feedback, segments
 from calibrant.artifacts.model_card import Prior
+from calibrant.serve.control import Control
 from calibrant.serve.http.app import Application
-from calibrant.serve.http.limits import Limits
-from calibrant.serve.models.repository import Model, Repository
+from calibrant.serve.http.message import Request
+from calibrant.serve.inference import Inference
+from calibrant.serve.limits import Limits
+from calibrant.serve.models.model import Model
+from calibrant.serve.models.repository import Repository
 from calibrant.serve.monitor.config import MonitorConfig
 from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.processes.background import running
-from calibrant.serve.protocol.message import Request
 
 INFER = "/v2/models/birds/infer"
 
@@ -202,7 +205,8 @@ def test_a_monitor_that_waits_for_its_disk_holds_up_metrics_but_no_answer(model_
     model.monitor = Monitor(identity, tiny.card(), MonitorConfig(), None)
     repository, replies = Repository(), []
     repository.add(model)
-    app = Application(repository, Limits())
+    inference = Inference(repository, Limits())
+    app = Application(inference, Control(repository))
 
     held, go_on, lock = threading.Event(), threading.Event(), model.monitor._lock
 
@@ -212,7 +216,7 @@ def test_a_monitor_that_waits_for_its_disk_holds_up_metrics_but_no_answer(model_
             go_on.wait(10)
 
     async def main() -> None:
-        app.loop = asyncio.get_running_loop()
+        inference.loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1) as other:
             other.submit(write)
             assert held.wait(30)
@@ -226,7 +230,7 @@ def test_a_monitor_that_waits_for_its_disk_holds_up_metrics_but_no_answer(model_
     try:
         asyncio.run(asyncio.wait_for(main(), 60))
     finally:
-        app.close()
+        inference.close()
         model.batcher.close()
     assert b"calibrant_monitor_rows_total" in bytes(replies[1].parts[0])
 

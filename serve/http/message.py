@@ -1,17 +1,17 @@
-"""A request and its answer, whichever front they pass."""
+"""A request over HTTP and its answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from calibrant.serve.protocol.errors import Refusal
+from calibrant.serve.protocol.errors import Refusal, Unauthorized
 
 if TYPE_CHECKING:
-    from calibrant.serve.models.batcher import Job
+    from calibrant.serve.inference import Ticket
 
 JSON = b"application/json"
 EMPTY = memoryview(b"")
@@ -25,8 +25,12 @@ class Request:
     body: memoryview = EMPTY
     peer: str = ""
     received: float = 0.0  # time.monotonic, when its last byte came
-    job: Job | None = None  # what to cancel when the caller goes away
-    internal: bool = False  # from a fellow worker
+    ticket: Ticket | None = None  # to be given up when the caller goes away
+    internal: bool = False  # from another worker
+
+    def give_up(self) -> None:
+        if self.ticket is not None:
+            self.ticket.give_up()
 
 
 @dataclass(slots=True)
@@ -41,8 +45,15 @@ class Response:
         return cls(status, [orjson.dumps(value, default=_plain, option=orjson.OPT_SERIALIZE_NUMPY)])
 
     @classmethod
-    def error(cls, refusal: Refusal) -> Response:
+    def html(cls, page: str) -> Response:
+        return cls(200, [page.encode()], b"text/html; charset=utf-8")
+
+    @classmethod
+    def error(cls, refusal: Refusal, *headers: tuple[bytes, bytes]) -> Response:
         response = cls.json({"error": refusal.message}, refusal.status)
+        response.headers += headers
+        if isinstance(refusal, Unauthorized):
+            response.headers.append((b"www-authenticate", b'Bearer realm="calibrant"'))
         if refusal.retry_after is not None:
             response.headers.append((b"retry-after", str(max(1, round(refusal.retry_after))).encode()))
         return response
@@ -52,6 +63,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(type(value).__name__)
+
+
+Respond = Callable[[Response], None]
 
 
 @dataclass(slots=True, frozen=True)

@@ -1,0 +1,143 @@
+"""The control plane: what a server tells of its models and takes about them, whatever transport brought the question.
+
+Answers are the objects that the V2 protocol describes; what cannot be answered is a named error. Where the process is
+one of several workers, what concerns all of them is asked of all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from calibrant._version import __version__
+from calibrant.serve.models import description
+from calibrant.serve.models.model import Model
+from calibrant.serve.models.reload import Lifecycle
+from calibrant.serve.models.repository import Repository
+from calibrant.serve.monitor.labels import label_all
+from calibrant.serve.monitor.monitor import Monitor
+from calibrant.serve.processes.other_workers import OtherWorkers, merged_statistics
+from calibrant.serve.protocol.errors import Forbidden, NotFound
+
+EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "model_repository", "statistics"]
+
+
+class Control:
+    """Health, metadata, statistics, loading, labels."""
+
+    def __init__(self, repository: Repository, lifecycle: Lifecycle | None = None, *, admin: bool = False) -> None:
+        """`admin`: callers may load and unload."""
+        self.repository, self.lifecycle, self.admin = repository, lifecycle, admin
+        self.accepting = True  # until the server is told to stop
+        self.others: OtherWorkers | None = None
+        self.monitors: Sequence[Monitor] = ()  # all that the server has, of retired files too
+        self.flush: Callable[[], None] = _nothing  # of the monitors
+
+    @property
+    def ready(self) -> bool:
+        return self.accepting and self.repository.ready
+
+    # ---- metadata
+
+    def server(self) -> dict[str, Any]:
+        return {"name": "calibrant", "version": __version__, "extensions": EXTENSIONS}
+
+    def model(self, name: str, version: str | None) -> Model:
+        return self.repository.get(name, version)
+
+    def metadata(self, name: str, version: str | None) -> dict[str, Any]:
+        model = self.model(name, version)
+        return description.metadata(model, self.repository.versions(model.name))
+
+    def config(self, name: str, version: str | None) -> dict[str, Any]:
+        return description.config(self.model(name, version))
+
+    def index(self, *, only_ready: bool) -> list[dict[str, str]]:
+        return [row for row in self.repository.index() if row["state"] == "READY" or not only_ready]
+
+    async def statistics(
+        self, name: str | None, version: str | None, *, everywhere: bool = True
+    ) -> list[dict[str, Any]]:
+        """Of one model or all; over all workers unless it is another one that asks."""
+        own = [description.statistics(model) for model in self._of(name, version)]
+        if self.others is None or not everywhere:
+            return own
+        return merged_statistics([own, *await self.others.statistics(name, version)])
+
+    def _of(self, name: str | None, version: str | None) -> list[Model]:
+        if name is None:
+            return self.repository.all()
+        if version is not None:
+            return [self.repository.get(name, version)]
+        self.repository.get(name)
+        return list(self.repository.models[name].values())
+
+    # ---- loading
+
+    def require_admin(self) -> None:
+        if not self.admin or self.lifecycle is None:
+            raise Forbidden("loading and unloading over the network is off; start the server with --admin")
+
+    def refuse_files(self, parameters: Iterable[str]) -> None:
+        for key in parameters:
+            if key == "config" or key.startswith("file:"):
+                raise Forbidden(f'"{key[:40]}" would let a caller write model files, which this server never does')
+
+    async def load(self, name: str, *, everywhere: bool = True) -> None:
+        if self.lifecycle is not None:
+            await self.lifecycle.load(name)
+        if self.others is not None and everywhere:
+            await self.others.load(name)
+
+    async def unload(self, name: str, *, everywhere: bool = True) -> None:
+        if self.lifecycle is not None:
+            await self.lifecycle.unload(name)
+        if self.others is not None and everywhere:
+            await self.others.unload(name)
+
+    # ---- labels and what they tell
+
+    @property
+    def leads(self) -> bool:
+        """Whether labels and reports are this process's business: it watches the predictions of all."""
+        return self.others is None or self.others.leads
+
+    async def label(self, model: Model, ids: Sequence[str], labels: Sequence[int], *, pinned: bool) -> dict[str, Any]:
+        """Takes true labels. Unless they are `pinned` to one version, whichever file answered gets them: a canary, or
+        the one before a reload."""
+        own = model.require_monitor()
+        same = (m for m in tuple(self.monitors) if m.model.name == model.name)
+        monitors = [own] if pinned else [m for m in same if m.model.classes == own.model.classes]
+        await self._catch_up()
+        found = await asyncio.to_thread(label_all, monitors, ids, labels)
+        if found.unknown and len(found.unknown) == len(found.states):
+            raise NotFound(f'no prediction of {model.name} has the id "{found.unknown[0][:80]}"')
+        counts = {state: found.count(state) for state in ("accepted", "repeated", "changed")}
+        return {**counts, "unknown": found.unknown}
+
+    async def report(self, model: Model, *, pinned: bool) -> dict[str, Any]:
+        """What the model's monitor found; unless one version is asked for, with the others beside it for the figures
+        that decide between canary and old."""
+        monitor = model.require_monitor()
+        models = [] if pinned else self.repository.models[model.name].values()
+        others = [m.monitor for m in models if m.monitor is not None]
+
+        def work() -> dict[str, Any]:
+            body = monitor.report()
+            if len(others) > 1:
+                body["versions"] = {m.model.version: m.summary() for m in others}
+            return body
+
+        await self._catch_up()
+        return await asyncio.to_thread(work)
+
+    async def _catch_up(self) -> None:
+        """Waits until the predictions that other workers have made so far are in the log and taken in here."""
+        if self.others is not None:
+            await self.others.flush()
+            await asyncio.to_thread(self.flush)
+
+
+def _nothing() -> None:
+    pass
