@@ -26,7 +26,7 @@ from calibrant.serve.protocol.errors import DeadlinePassed, InternalError, NotRe
 
 log = logging.getLogger(__name__)
 
-HOLD_SECONDS = 0.003
+HOLD_SECONDS, HOLD_SHARE = 0.003, 0.05  # of the time that the next request has queued
 TURN_SECONDS = 0.02  # what a batch may take of the event loop's time
 
 
@@ -216,7 +216,7 @@ class Batcher:
         not have to queue is never held.
         """
         now = time.monotonic()
-        return now - since < min(HOLD_SECONDS, 0.05 * (now - self._waiting[0].queued))
+        return now - since < min(HOLD_SECONDS, HOLD_SHARE * (now - self._waiting[0].queued))
 
     def _take(self) -> tuple[list[Job], list[Job]]:
         """What runs next: jobs from the front, of the same inputs, up to the cap in rows."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 import http.client
 import json
 import random
@@ -244,6 +245,18 @@ def test_bodies_in_memory_are_bounded_together(model_file: Path) -> None:
             t.sendall(_request(b"x" * 800))
             assert _answer(t)[0] == 503
         _until(lambda: server.front.buffered == 0)
+
+
+@pytest.mark.parametrize(("size", "status"), [(1000, 400), (1001, 413)])
+def test_a_body_is_too_large_once_it_is_inflated(size: int, status: int, model_file: Path) -> None:
+    """A thousand bytes are taken (and are no JSON); one more is not, however small it came."""
+    body = gzip.compress(bytes(size))
+    head = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
+    with InProcess(model_file, Limits(max_decompressed=1000)) as server, server.connect() as s:
+        s.sendall(head.encode() + body)
+        got, _, said = _answer(s)
+    assert got == status
+    assert (b"once decompressed" in said) is (status == 413)
 
 
 @pytest.mark.parametrize(("encoding", "status"), [("gzip", 400), ("br", 415)])

@@ -76,6 +76,51 @@ def test_a_lone_request_does_not_wait(model_file: Path, tiny: ModuleType) -> Non
     batcher.close()
 
 
+class Paced(Held):
+    """Waits for leave once; after that every run takes as long as it is told."""
+
+    seconds = 0.0
+
+    def run(self, feeds: Any, outputs: Any = None) -> Any:
+        time.sleep(self.seconds)
+        return super().run(feeds, outputs)
+
+
+@pytest.mark.parametrize(("seconds", "together"), [(0.0, True), (0.005, False)])
+def test_answers_are_held_for_three_milliseconds_and_only_behind_a_queue(
+    seconds: float, together: bool, model_file: Path, tiny: ModuleType
+) -> None:
+    """Behind 0.3 s of queue, runs of 5 ms are handed over one by one, and short ones several at a time."""
+    session, handed = Paced(model_file, threads=1), []
+    session.hold()
+    session.seconds = seconds
+    batcher = Batcher(session, cap=1, deliver=handed.append)
+    for n in range(20):
+        batcher.put(_job(tiny.pictures(1, n), []))
+    time.sleep(0.3)
+    session.leave.set()
+    _wait(lambda: sum(map(len, handed)) == 20)
+    batcher.close()
+    assert (max(map(len, handed)) > 1) is together
+    handed.clear()
+
+
+def test_an_answer_whose_successor_did_not_queue_is_not_held(model_file: Path, tiny: ModuleType) -> None:
+    """The next request came 10 ms ago: this one waits for half a millisecond at most, though 3 ms is the limit."""
+    session = _held(model_file)
+    batcher = Batcher(session, cap=1)
+    batcher.put(_job(tiny.pictures(1), []))
+    _wait(lambda: session.runs == [1])
+    now = time.monotonic()
+    batcher._waiting.append(_job(tiny.pictures(1), [], queued=now - 0.01))
+    assert not batcher._may_hold(now - 0.001)
+    batcher._waiting[0].queued = now - 0.1
+    assert batcher._may_hold(now - 0.001)
+    batcher._waiting.clear()
+    session.leave.set()
+    batcher.close()
+
+
 def test_only_the_poisonous_row_fails(tmp_path: Path, tiny: ModuleType) -> None:
     session = _held(tiny.write(tmp_path / "poison.onnx", gather_last=True))
     batcher, back = Batcher(session, cap=16), []
