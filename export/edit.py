@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import KEY, ModelCard
 from calibrant.artifacts.onnx_file import OnnxFile, rewrite
+from calibrant.calibration.label_shift.files import estimate_of_file, served_file
 from calibrant.errors import CheckFailed, ConfigError, DataError, did_you_mean
 from calibrant.export.checks import speed
 from calibrant.export.checks.inspection import check_intact
@@ -73,9 +74,13 @@ def adjust(
     *,
     target_prior: str | None = None,
     train_prior: str | None = None,
+    labelled: str | Path | None = None,
     out: str | Path | None = None,
 ) -> ModelCard:
-    """Another total strength of the prior correction, or another target prior ("uniform", a file, or shares)."""
+    """Another total strength of the prior correction, or another target prior ("uniform", a file, or shares).
+
+    `estimate:SERVED` is the prior of unlabelled predictions, read off with the help of `labelled` ones of this model.
+    """
     file, card = _open(path, out)
     if strength is None and target_prior is None and train_prior is None:
         raise ConfigError("nothing to change", fix="give --strength, --target-prior or both")
@@ -97,7 +102,7 @@ def adjust(
                 "a target prior changes nothing, since the file's correction has strength 0", where=path,
                 fix="say how strongly: --strength 1 is Bayes' rule",
             )  # fmt: skip
-        target = read_target(target_prior, card.classes, train=prior.train)
+        target = _target(target_prior, card.classes, prior.train, labelled)
         prior = replace(prior, target=None if target is None else tuple(target.tolist()))
     prior = replace(prior, applied=total - prior.absorbed)
     if card.conformal:
@@ -109,6 +114,23 @@ def adjust(
         card = replace(card, abstain_below=kept)
     towards = "uniform" if prior.target is None else "a given prior"
     return retail(file, replace(card, prior=prior), f"adjusted: total {total:g} towards {towards}", out)
+
+
+def _target(
+    written: str, classes: Sequence[str], train: Sequence[float] | None, labelled: str | Path | None
+) -> NDArray[np.float64] | None:
+    served = served_file(written)
+    if served is None:
+        return read_target(written, classes, train=train)
+    if labelled is None:
+        raise ConfigError(
+            "an estimate needs labelled predictions of this model too", where="--target-prior",
+            fix="give --labelled VAL.parquet, as `calibrant predict` writes it",
+        )  # fmt: skip
+    found = estimate_of_file(served, Path(labelled))
+    for sentence in found.sentences(classes):
+        log.warning("%s: %s", served.name, sentence)
+    return found.target
 
 
 def set_threshold(path: str | Path, abstain_below: float | None, *, out: str | Path | None = None) -> ModelCard:

@@ -70,20 +70,27 @@ def recalibrate(model: Path, calibrator: Path | None, remove: bool, out: Path | 
 @click.command()
 @click.argument("model", type=PATH)
 @click.option("--strength", type=float, help="TOTAL strength of the correction, what training absorbed included.")
-@click.option("--target-prior", help='"uniform", shares like 0.2,0.8, or a .json file.')
+@click.option(
+    "--target-prior",
+    help="uniform, train, shares like 0.2,0.8 or crane=0.2,gull=0.8, a file of them, or estimate:SERVED.parquet, the "
+    "shares that unlabelled predictions show.",
+)
+@click.option("--labelled", type=PATH, help="Labelled predictions of this model, which an estimate needs.")
 @click.option("--train-prior", help="Shares of the training set, for a file that does not know them.")
 @OUT
 def adjust(
-    model: Path, strength: float | None, target_prior: str | None, train_prior: str | None, out: Path | None
-) -> None:
+    model: Path, strength: float | None, target_prior: str | None, labelled: Path | None, train_prior: str | None,
+    out: Path | None,
+) -> None:  # fmt: skip
     """Correct MODEL.onnx for another class prior, or by another strength.
 
     \b
     calibrant adjust birds.onnx --strength 1 --target-prior spring.json
+    calibrant adjust birds.onnx --strength 1 --target-prior estimate:june.parquet --labelled val.parquet
     """
     from calibrant.export import edit
 
-    card = edit.adjust(model, strength, target_prior=target_prior, train_prior=train_prior, out=out)
+    card = edit.adjust(model, strength, target_prior=target_prior, train_prior=train_prior, labelled=labelled, out=out)
     _done(card, out or model)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import KEY, ModelCard, Prior
 from calibrant.artifacts.onnx_file import GraphEdit, OnnxFile, rewrite
+from calibrant.artifacts.predictions import Predictions, Source
 from calibrant.calibration import Calibrator
 from calibrant.commands.root import cli
 from calibrant.errors import ConfigError, DataError, FormatError
@@ -83,6 +84,24 @@ def test_adjusting_by_hand(deployed: Path, model: Path) -> None:
     assert card.prior.total == 1.5
     edit.adjust(model, 0.0, target_prior="uniform")
     np.testing.assert_allclose(logits(model), logits(deployed), atol=1e-5)
+
+
+def test_adjusting_to_the_prior_that_served_rows_show(deployed: Path, model: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    files = {}
+    for name, prior in (("val", [0.2] * 5), ("june", [0.6, 0.1, 0.1, 0.1, 0.1])):
+        labels = rng.choice(C, 800, p=prior)
+        z = 3 * np.eye(C)[labels] + rng.normal(size=(800, C))
+        files[name] = tmp_path / f"{name}.parquet"
+        known = labels if name == "val" else np.full(800, -1)
+        Predictions(tuple(map(str, range(800))), known, z.astype(np.float32), Source(tuple(CLASSES))).write(files[name])
+    target = f"estimate:{files['june']}"
+    with pytest.raises(ConfigError, match="--labelled"):
+        edit.adjust(model, 1.0, target_prior=target)
+    card = edit.adjust(model, 1.0, target_prior=target, labelled=files["val"])
+    assert card.prior.target == pytest.approx([0.6, 0.1, 0.1, 0.1, 0.1], abs=0.05)
+    ratio = np.log(np.array(PRIOR) / np.array(card.prior.target))
+    np.testing.assert_allclose(logits(model), logits(deployed) - ratio, atol=2e-5)
 
 
 def test_a_hundred_edits_drift_less_than_rounding_of_one_model(deployed: Path, model: Path) -> None:
