@@ -29,8 +29,8 @@ from calibrant.train.distributed import Ranks, barrier, pick_device, processes, 
 from calibrant.train.evaluate import EvalSource
 from calibrant.train.loop import Epoch, Parts, Trainer, autocast
 from calibrant.train.losses import create_loss
-from calibrant.train.losses.base import Loss
 from calibrant.train.losses.prior import total_correction
+from calibrant.train.losses.shared.loss import Loss
 from calibrant.train.model.feature_model import FeatureModel
 from calibrant.train.model.network import build_network
 from calibrant.train.model.synced_norm import sync_batch_norm

@@ -30,7 +30,8 @@ from calibrant.train.data.loader import Batch, BatchPlan, to_network
 from calibrant.train.data.pixels import BadImage
 from calibrant.train.distributed import Ranks, any_rank, gather_uneven, same_buffers
 from calibrant.train.evaluate import EvalSource, run_network, validation_metrics
-from calibrant.train.losses.base import Loss, MixedTarget
+from calibrant.train.losses.shared.loss import Loss
+from calibrant.train.losses.shared.target import MixedTarget
 from calibrant.train.model.feature_model import FeatureModel
 from calibrant.train.model.synced_norm import Synced
 from calibrant.train.run.checkpoint import save_checkpoint

@@ -18,7 +18,7 @@ from calibrant.train.augment.saliency import Saliency, class_map, spectral_resid
 from calibrant.train.augment.superpixels import salient_mask, superpixels
 from calibrant.train.augment.transplant import share_dtype, transplant
 from calibrant.train.config import AugmentConfig
-from calibrant.train.losses.base import MixedTarget
+from calibrant.train.losses.shared.target import MixedTarget
 from calibrant.train.model.feature_model import FeatureModel
 
 

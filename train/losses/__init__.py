@@ -6,32 +6,17 @@ loss(logits, target, features).backward()
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from calibrant.errors import ConfigError, did_you_mean
-from calibrant.train.losses.acls import ACLS
-from calibrant.train.losses.adafocal import AdaFocal
-from calibrant.train.losses.arcface import ArcFace
-from calibrant.train.losses.balanced_softmax import BalancedSoftmax
-from calibrant.train.losses.base import BaseOptions, Loss, MixedTarget
-from calibrant.train.losses.center import Center
+from calibrant.settings.losses import LOSSES as RECORDS
 from calibrant.train.losses.combined import Combined
 from calibrant.train.losses.cosine import CosineHead
-from calibrant.train.losses.cpc import CPC
-from calibrant.train.losses.crl import CRL
-from calibrant.train.losses.cross_entropy import CrossEntropy
-from calibrant.train.losses.dual_focal import DualFocal
-from calibrant.train.losses.ecp import ECP
-from calibrant.train.losses.fedlas import FeDLaSLS, FeDLaSMbLS
-from calibrant.train.losses.focal import FLSD53, Focal
-from calibrant.train.losses.label_smoothing import LabelSmoothing
-from calibrant.train.losses.ldam import LDAM
-from calibrant.train.losses.mbls import MbLS
-from calibrant.train.losses.mdca import MDCA
-from calibrant.train.losses.mmce import MMCE
 from calibrant.train.losses.prior import (
     DoubleCorrectionWarning,
     effective_number_weights,
@@ -39,9 +24,32 @@ from calibrant.train.losses.prior import (
     post_hoc_logits,
     total_correction,
 )
-from calibrant.train.losses.prototype import Prototype
-from calibrant.train.losses.supcon import BalancedContrastive, SupCon
-from calibrant.train.losses.vace import VACE
+from calibrant.train.losses.shared.loss import BaseOptions, Loss
+from calibrant.train.losses.shared.target import MixedTarget
+
+if TYPE_CHECKING:  # the classes come from the records; these lines tell editors and mypy their types
+    from calibrant.train.losses.acls import ACLS
+    from calibrant.train.losses.adafocal import AdaFocal
+    from calibrant.train.losses.arcface import ArcFace
+    from calibrant.train.losses.balanced_contrastive import BalancedContrastive
+    from calibrant.train.losses.balanced_softmax import BalancedSoftmax
+    from calibrant.train.losses.center import Center
+    from calibrant.train.losses.cpc import CPC
+    from calibrant.train.losses.crl import CRL
+    from calibrant.train.losses.cross_entropy import CrossEntropy
+    from calibrant.train.losses.dual_focal import DualFocal
+    from calibrant.train.losses.ecp import ECP
+    from calibrant.train.losses.fedlas import FeDLaSLS, FeDLaSMbLS
+    from calibrant.train.losses.flsd53 import FLSD53
+    from calibrant.train.losses.focal import Focal
+    from calibrant.train.losses.label_smoothing import LabelSmoothing
+    from calibrant.train.losses.ldam import LDAM
+    from calibrant.train.losses.mbls import MbLS
+    from calibrant.train.losses.mdca import MDCA
+    from calibrant.train.losses.mmce import MMCE
+    from calibrant.train.losses.prototype import Prototype
+    from calibrant.train.losses.supcon import SupCon
+    from calibrant.train.losses.vace import VACE
 
 __all__ = [
     "ACLS",
@@ -80,33 +88,21 @@ __all__ = [
     "total_correction",
 ]
 
-LOSSES: dict[str, type[Loss]] = {
-    "ce": CrossEntropy,
-    "ls": LabelSmoothing,
-    "mbls": MbLS,
-    "acls": ACLS,
-    "focal": Focal,
-    "flsd53": FLSD53,
-    "dual-focal": DualFocal,
-    "adafocal": AdaFocal,
-    "ecp": ECP,
-    "mmce": MMCE,
-    "mdca": MDCA,
-    "cpc": CPC,
-    "crl": CRL,
-    "ldam": LDAM,
-    "balanced-softmax": BalancedSoftmax,
-    "logit-adjusted": BalancedSoftmax,
-    "vace": VACE,
-    "fedlas-ls": FeDLaSLS,
-    "fedlas-mbls": FeDLaSMbLS,
-    "arcface": ArcFace,
-    # auxiliary terms on features, for Combined
-    "supcon": SupCon,
-    "balanced-contrastive": BalancedContrastive,
-    "center": Center,
-    "prototype": Prototype,
-}
+
+def _load(home: str) -> type[Loss]:
+    module, _, name = home.partition(":")
+    cls: type[Loss] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    return cls
+
+
+LOSSES: dict[str, type[Loss]] = {record.name: _load(record.home) for record in RECORDS.values()}
+_CLASSES = {cls.__name__: cls for cls in LOSSES.values()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _CLASSES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _CLASSES[name]
 
 
 def create_loss(

@@ -6,7 +6,9 @@ from typing import Unpack
 
 from torch import Tensor
 
-from calibrant.train.losses.base import BaseOptions, Labels, Loss, cross_entropy_rows, in_range
+from calibrant.train.losses.shared.checks import in_range
+from calibrant.train.losses.shared.loss import BaseOptions, Loss
+from calibrant.train.losses.shared.target import Labels, cross_entropy_rows
 
 
 class ACLS(Loss):

@@ -7,8 +7,10 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from calibrant.train.losses.base import BaseOptions, Labels, Loss, at_least, in_range
 from calibrant.train.losses.focal import focal_term, probability_loss
+from calibrant.train.losses.shared.checks import at_least, in_range
+from calibrant.train.losses.shared.loss import BaseOptions, Loss
+from calibrant.train.losses.shared.target import Labels
 
 
 class AdaFocal(Loss):

@@ -7,8 +7,9 @@ from typing import Unpack
 
 from torch import Tensor
 
-from calibrant.train.losses.base import BaseOptions, Labels, Loss, cross_entropy_rows
 from calibrant.train.losses.prior import log_prior
+from calibrant.train.losses.shared.loss import BaseOptions, Loss
+from calibrant.train.losses.shared.target import Labels, cross_entropy_rows
 
 
 class BalancedSoftmax(Loss):

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import ConfigError
-from calibrant.train.losses.base import BaseOptions, Labels, Loss, at_least, in_range
+from calibrant.train.losses.shared.checks import at_least, in_range
+from calibrant.train.losses.shared.loss import BaseOptions, Loss
+from calibrant.train.losses.shared.target import Labels
 
 
 class Center(Loss):
@@ -17,7 +19,7 @@ class Center(Loss):
     After each training step the centers of the classes present move, without any optimizer:
     published  c <- c - rate * sum_i (c - f_i) / (1 + n), n rows of the class, rate .5
     ema        c <- (1 - rate) c + rate * mean of its rows
-    A class is set to the mean of its rows when it is first seen. Mixed rows move nothing.
+    A class is set to the mean of its rows when it is first seen. Rows of two classes move nothing.
     State: centers (C, D), seen (C,).
     """
 

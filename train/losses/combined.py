@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.errors import ConfigError
-from calibrant.train.losses.base import Loss, MixedTarget
+from calibrant.train.losses.shared.loss import Loss
+from calibrant.train.losses.shared.target import MixedTarget
 
 
 class Combined(Loss):

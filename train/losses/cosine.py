@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant.train.losses.base import at_least_float32
+from calibrant.train.losses.shared.rows import at_least_float32
 
 
 class CosineHead(nn.Module):

@@ -10,7 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from calibrant.train.losses.base import BaseOptions, Labels, Loss, cross_entropy_rows, in_range, take
+from calibrant.train.losses.shared.checks import in_range
+from calibrant.train.losses.shared.loss import BaseOptions, Loss
+from calibrant.train.losses.shared.rows import take
+from calibrant.train.losses.shared.target import Labels, cross_entropy_rows
 
 _PAIRS_AT_ONCE = 1 << 23
 

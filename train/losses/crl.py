@@ -8,8 +8,10 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from calibrant.train.losses.base import BaseOptions, Labels, Loss, MixedTarget, cross_entropy_rows, in_range
-from calibrant.train.losses.sample_memory import SampleMemory
+from calibrant.train.losses.shared.checks import in_range
+from calibrant.train.losses.shared.loss import BaseOptions, Loss
+from calibrant.train.losses.shared.sample_memory import SampleMemory
+from calibrant.train.losses.shared.target import Labels, MixedTarget, cross_entropy_rows
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +60,7 @@ class CRL(Loss):
 
     @torch.no_grad()
     def _remember(self, indices: Tensor, predicted: Tensor, target: Labels) -> None:
-        index, y = target.pure()
+        index, y = target.unmixed()
         seen = indices[index]
         self.memory.values.index_add_(0, seen, (predicted[index] == y).to(self.memory.values.dtype))
         if len(seen):

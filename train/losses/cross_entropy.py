@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from calibrant.train.losses.base import Labels, Loss, cross_entropy_rows
+from calibrant.train.losses.shared.loss import Loss
+from calibrant.train.losses.shared.target import Labels, cross_entropy_rows
 
 
 class CrossEntropy(Loss):

@@ -6,8 +6,11 @@ from typing import Unpack
 
 from torch import Tensor
 
-from calibrant.train.losses.base import BaseOptions, Labels, Loss, in_range, take
 from calibrant.train.losses.focal import focal_term, surprise
+from calibrant.train.losses.shared.checks import in_range
+from calibrant.train.losses.shared.loss import BaseOptions, Loss
+from calibrant.train.losses.shared.rows import take
+from calibrant.train.losses.shared.target import Labels
 
 
 class DualFocal(Loss):

@@ -10,11 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant.errors import ConfigError, did_you_mean
-from calibrant.train.losses.base import BaseOptions, Labels, Loss, at_least, class_mean, cross_entropy_rows, in_range
-from calibrant.train.losses.cpu_linear import linear
 from calibrant.train.losses.mbls import margin_excess
-from calibrant.train.losses.norm_index import NormIndex
-from calibrant.train.losses.sample_memory import SampleMemory
+from calibrant.train.losses.shared.checks import at_least, in_range
+from calibrant.train.losses.shared.cpu_linear import linear
+from calibrant.train.losses.shared.loss import BaseOptions, Loss
+from calibrant.train.losses.shared.norm_index import NormIndex
+from calibrant.train.losses.shared.rows import class_mean
+from calibrant.train.losses.shared.sample_memory import SampleMemory
+from calibrant.train.losses.shared.target import Labels, cross_entropy_rows
 
 Indicator = Literal["l1", "msp", "max-logit"]
 

@@ -1,4 +1,4 @@
-"""Focal loss and the sample-dependent schedule FLSD-53."""
+"""Focal loss."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant.train.losses.base import BaseOptions, Labels, Loss, in_range, take
+from calibrant.train.losses.shared.checks import in_range
+from calibrant.train.losses.shared.loss import BaseOptions, Loss
+from calibrant.train.losses.shared.rows import take
+from calibrant.train.losses.shared.target import Labels
 
 
 def surprise(z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,22 +54,3 @@ class Focal(Loss):
 
     def rows(self, z: Tensor, target: Labels, features: Tensor | None, indices: Tensor | None) -> Tensor:
         return probability_loss(z, target, lambda ce, miss: focal_term(ce, miss, self.gamma))
-
-
-class FLSD53(Loss):
-    """Focal loss with gamma 5 where p_y < .2, 3 where .2 <= p_y < .5 and `gamma` above (Mukhoti et al. 2020).
-
-    gamma is not differentiated. Differs: mean by default, the authors' code sums.
-    """
-
-    def __init__(self, num_classes: int, *, gamma: float = 3.0, **options: Unpack[BaseOptions]) -> None:
-        super().__init__(num_classes, **options)
-        self.gamma = in_range(gamma, 0, float("inf"), "gamma")
-
-    def rows(self, z: Tensor, target: Labels, features: Tensor | None, indices: Tensor | None) -> Tensor:
-        def term(ce: Tensor, miss: Tensor) -> Tensor:
-            p = (-ce.detach()).exp()
-            gamma = torch.full_like(p, self.gamma).masked_fill_(p < 0.5, 3.0).masked_fill_(p < 0.2, 5.0)
-            return focal_term(ce, miss, gamma)
-
-        return probability_loss(z, target, term)

@@ -10,8 +10,11 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import ConfigError
-from calibrant.train.losses.base import BaseOptions, Labels, Loss, in_range, take
 from calibrant.train.losses.prior import as_counts, effective_number_weights, weight_strength
+from calibrant.train.losses.shared.checks import in_range
+from calibrant.train.losses.shared.loss import BaseOptions, Loss
+from calibrant.train.losses.shared.rows import take
+from calibrant.train.losses.shared.target import Labels
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import ConfigError
-from calibrant.train.losses.base import Loss, at_least_float32
+from calibrant.train.losses.shared.loss import Loss
+from calibrant.train.losses.shared.rows import at_least_float32
 
 
 class DoubleCorrectionWarning(UserWarning):

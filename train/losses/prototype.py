@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant.errors import ConfigError
-from calibrant.train.losses.base import BaseOptions, Labels, Loss, at_least, cross_entropy_rows
+from calibrant.train.losses.shared.checks import at_least, positive
+from calibrant.train.losses.shared.loss import BaseOptions, Loss
+from calibrant.train.losses.shared.target import Labels, cross_entropy_rows
 
 
 class Prototype(Loss):
@@ -34,9 +36,7 @@ class Prototype(Loss):
         super().__init__(num_classes, **options)
         if distance not in ("euclidean", "cosine"):
             raise ConfigError(f"distance {distance!r} is not euclidean or cosine")
-        if not temperature > 0:
-            raise ConfigError(f"temperature is {temperature}, but must be positive")
-        self.distance, self.temperature = distance, float(temperature)
+        self.distance, self.temperature = distance, positive(temperature, "temperature")
         self.prototypes = nn.Parameter(torch.randn(num_classes, at_least(feature_dim, 1, "feature_dim")))
 
     def logits(self, features: Tensor) -> Tensor:

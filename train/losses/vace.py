@@ -9,15 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant.errors import ConfigError, did_you_mean
-from calibrant.train.losses.base import (
-    BaseOptions,
-    Labels,
-    Loss,
-    at_least,
-    at_least_float32,
-    cross_entropy_rows,
-    in_range,
-)
+from calibrant.train.losses.shared.checks import at_least, in_range
+from calibrant.train.losses.shared.loss import BaseOptions, Loss
+from calibrant.train.losses.shared.rows import at_least_float32
+from calibrant.train.losses.shared.target import Labels, cross_entropy_rows
 
 Gauge = Literal["none", "mean", "max", "logsoftmax"]
 Mode = Literal["published", "centered", "explicit"]
@@ -154,7 +149,7 @@ class VACE(Loss):
     @torch.no_grad()
     def _update(self, z: Tensor, target: Labels, features: Tensor | None) -> None:
         assert features is not None  # checked by the base class
-        index, y = target.pure()
+        index, y = target.unmixed()
         f = features if len(index) == len(features) else features[index]
         if f.shape[1] != self.feature_dim:
             raise ValueError(f"features have {f.shape[1]} columns, but this loss was built for {self.feature_dim}")

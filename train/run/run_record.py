@@ -21,8 +21,8 @@ from calibrant.train.config import TrainConfig
 from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.data.sources import SAMPLER_STRENGTH
 from calibrant.train.distributed import Ranks
-from calibrant.train.losses.base import Loss
 from calibrant.train.losses.prior import weight_strength
+from calibrant.train.losses.shared.loss import Loss
 from calibrant.train.run.checkpoint import environment
 from calibrant.train.run.folder import FORMAT_VERSION
 

@@ -7,7 +7,7 @@ import torch
 from calibrant.train.augment.mix import mix, mix_donors
 from calibrant.train.config import AugmentConfig
 from calibrant.train.losses import LOSSES, create_loss
-from calibrant.train.losses.base import MixedTarget
+from calibrant.train.losses.shared.target import MixedTarget
 from calibrant.train.seeds import generator
 
 

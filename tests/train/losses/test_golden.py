@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from calibrant.train.losses import CosineHead, Loss, create_loss, effective_number_weights
-from calibrant.train.losses.base import Labels
 from calibrant.train.losses.cpc import binary_discrimination, binary_exclusion
+from calibrant.train.losses.shared.target import Labels
 
 LOGIT_LOSSES = ["ls", "mbls", "acls", "focal", "flsd53"]
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from calibrant.train.losses import cpu_linear
+from calibrant.train.losses.shared import cpu_linear
 
 
 @pytest.fixture
