@@ -18,7 +18,10 @@ from calibrant.errors import ConfigError, DataError, MissingExtra
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--allow-host", multiple=True, help="A further name under which the page may be asked for; repeatable.")
 @click.option(
-    "--images", multiple=True, type=click.Path(path_type=Path), help="Image folder that may be shown; repeatable."
+    "--images",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Images that may be shown, in any layout; repeatable.",
 )
 @click.option("--browser/--no-browser", default=None, help="Open the page.  [default: on a terminal]")
 def dashboard(
@@ -35,7 +38,7 @@ def dashboard(
       calibrant dashboard runs --images data/leaves --port 8600
     """
     for folder, what in [(runs, "RUNS"), *((f, "--images") for f in images)]:
-        if not folder.is_dir():
+        if not (folder.is_dir() or (what == "--images" and folder.is_file())):
             kind = "is not a folder" if folder.exists() else "no such folder"
             raise DataError(f"{what} {kind}", where=folder, fix="make runs with calibrant train or calibrant demo")
     try:

@@ -127,7 +127,12 @@ def triton(
 @click.command()
 @click.argument("model", type=PATH)
 @click.option("--out", type=PATH, required=True, help="The .onnx file to write.")
-@click.option("--data", type=PATH, required=True, help="Held-out images, DIR/CLASS/*.jpg, for temperature and table.")
+@click.option(
+    "--data",
+    type=PATH,
+    required=True,
+    help="Held-out labelled images, any layout (val, or test), for the table.",
+)
 @click.option("--calibration", type=PATH, help="Images for the ranges, labels not needed. Default: some of --data.")
 @click.option("--samples", type=int, default=512, show_default=True, help="Images for ranges and corrections.")
 @click.option("--method", default="auto", show_default=True, help="static (CNN), dynamic (transformer), fp16 (GPU).")

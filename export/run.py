@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,12 @@ from calibrant.export.edit import restamp
 from calibrant.export.graph.fit_context import threshold, warn_if_moved
 from calibrant.export.graph.wrapper import Body
 from calibrant.export.to_onnx import Reference, export_onnx
-from calibrant.images.decode import IMAGE_SUFFIXES, open_image
+from calibrant.images.layouts import list_images
+from calibrant.images.listing import ImageListing
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.priors import read_target
+from calibrant.train.config import DataConfig
+from calibrant.train.data.sources import listed
 from calibrant.train.run.folder import TrainedModel, load_run, read_config
 
 log = logging.getLogger(__name__)
@@ -42,7 +44,7 @@ def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportC
     calibrator = None if config.calibrator is None else Calibrator.load(config.calibrator)
     _check_calibrator(calibrator, trained, config)
     target = _target(config, trained)
-    images = config.images or data_folder(trained)
+    images = own_images(trained) if config.images is None else list_images(config.images)
     real = None if images is None else real_images(images, trained.preprocessing, input=config.input)
     card = export_onnx(
         trained.network, path, class_names=trained.class_names, preprocessing=trained.preprocessing,
@@ -68,7 +70,7 @@ def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportC
     return _check_stored(Path(path), card, stored, images)
 
 
-def _check_stored(path: Path, card: ModelCard, stored: Path, images: Path) -> ModelCard:
+def _check_stored(path: Path, card: ModelCard, stored: Path, images: ImageListing) -> ModelCard:
     """NLL and ECE of the run's own predictions must come out of the file; the result goes into the card."""
     found = check_predictions(path, stored, images, limit=STORED_ROWS)
     if found is None:
@@ -114,38 +116,31 @@ def _check_calibrator(calibrator: Calibrator | None, trained: TrainedModel, conf
         log.warning("%s was fitted on predictions of another model than %s", config.calibrator, trained.run)
 
 
-def data_folder(trained: TrainedModel) -> Path | None:
-    """The folder that the run was trained on, if it is still there."""
+def own_images(trained: TrainedModel) -> ImageListing | None:
+    """What the run was trained on, if it is still there."""
     try:
-        path = read_config(trained.run)["config"]["data"]["path"]
-        return Path(path) if path and Path(path).is_dir() and image_files(Path(path)) else None
+        table = read_config(trained.run)["config"]["data"]
+        known = {key: table[key] for key in ("layout", "groups", "stage", "train_list") if key in table}
+        return listed(DataConfig(path=Path(table["path"]), **known))
     except Exception as error:  # a run without a data folder still exports; random images are compared
-        log.debug("no data folder in the run (%s)", error)
+        log.debug("no data of the run (%s)", error)
         return None
 
 
-def image_files(folder: Path) -> list[Path]:
-    """All images under the folder, links followed."""
-    found = [Path(top) / name for top, _, names in os.walk(folder, followlinks=True) for name in names]
-    return sorted(f for f in found if f.suffix.lower() in IMAGE_SUFFIXES)
-
-
 def real_images(
-    folder: Path, preprocessing: Preprocessing, *, input: str = "uint8", limit: int = REAL_IMAGES
+    listing: ImageListing, preprocessing: Preprocessing, *, input: str = "uint8", limit: int = REAL_IMAGES
 ) -> NDArray[Any]:
-    """Up to `limit` images spread over the folder, as the graph takes them."""
-    files = image_files(folder)
-    if not files:
-        raise DataError("holds no images", where=folder)
-    chosen = [files[i] for i in np.unique(np.linspace(0, len(files) - 1, limit).astype(int))]
+    """Up to `limit` images spread over all that lie there, as the graph takes them."""
+    images = listing.whole()
+    chosen = np.unique(np.linspace(0, len(images) - 1, limit).astype(int))
     pixels = []
-    for file in chosen:
+    for i in chosen:
         try:
-            pixels.append(preprocessing.pixels(open_image(file)))
+            pixels.append(preprocessing.pixels(images.image(int(i))))
         except DataError as error:
             log.warning("%s", error)
     if not pixels:
-        raise DataError(f"none of {len(chosen)} images can be read", where=folder)
+        raise DataError(f"none of {len(chosen)} images can be read", where=listing.where)
     stacked = np.stack(pixels)
     return stacked if input == "uint8" else preprocessing.normalise(stacked)
 

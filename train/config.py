@@ -19,9 +19,7 @@ class DataConfig:
     """[data] Where the images are and how they become training, validation and test sets."""
 
     path: Path | None = None
-    layout: Literal[
-        "auto", "folder", "csv", "ufg", "cub", "aircraft", "cifar10", "cifar100", "tiny-imagenet", "tar", "parquet"
-    ] = "auto"  # auto: by the files that are there
+    layout: str = "auto"  # by the files that are there, or a name of calibrant.images.layouts
     val_fraction: float = 0.2  # only where the data bring no validation set
     test_fraction: float = 0.2  # only where the data have no splits at all
     split_seed: int = 42  # not the training seed: several runs share one split

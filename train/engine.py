@@ -15,16 +15,17 @@ import torch
 from calibrant.atomic import write_json, write_text
 from calibrant.config import to_table
 from calibrant.errors import ConfigError, DataError
+from calibrant.images.image_set import ImageSet
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.augment.crops import Augmentation
 from calibrant.train.augment.donors import Donors
 from calibrant.train.augment.mix import wanted_saliency
 from calibrant.train.config import TrainConfig, train_config
-from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.data.loader import BatchPlan, TrainDataset, make_loader
 from calibrant.train.data.pixel_source import prepare_images, worker_count
 from calibrant.train.data.pixels import FileStore, PixelStore
 from calibrant.train.data.sources import SAMPLER_STRENGTH, donors_of, read_data, sampling_weights
+from calibrant.train.data.split import Splits
 from calibrant.train.distributed import Ranks, barrier, pick_device, processes, same_start
 from calibrant.train.evaluate import EvalSource
 from calibrant.train.loop import Epoch, Parts, Trainer, autocast

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 from calibrant.errors import DataError
+from calibrant.images.image_set import ImageSet
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.augment.views import COUNT, ViewMaker, Views
-from calibrant.train.data.image_set import ImageSet
 from calibrant.train.data.loader import Batch, EvalDataset, make_loader, to_network
 from calibrant.train.data.pixel_file import pixels_on_disk
 from calibrant.train.data.pixels import ArrayStore, BadImage, FileStore, decode_all, store_of

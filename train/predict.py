@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -11,11 +10,9 @@ import torch
 
 from calibrant.artifacts.predictions import PredictionsWriter
 from calibrant.atomic import write_text
-from calibrant.errors import DataError, did_you_mean
+from calibrant.images.layouts import images_to_predict
 from calibrant.progress import bar
 from calibrant.train.augment.views import Views
-from calibrant.train.data.folder import from_files, image_files, read_known_classes, require_folder, split_folder
-from calibrant.train.data.image_set import ImageSet
 from calibrant.train.distributed import Ranks, pick_device
 from calibrant.train.evaluate import EvalSource, network_batches
 from calibrant.train.run.folder import TrainedModel, load_run
@@ -34,14 +31,14 @@ def predict_run(
     workers: int = 0,
     device: str = "auto",
 ) -> Path:
-    """Predictions of a run for a folder of images, labelled where the folder names classes; gives the file.
+    """Predictions of a run for images in any layout that training reads, labels or none; gives the file.
 
-    The folder: DIR/SPLIT/CLASS/*.jpg, DIR/CLASS/*.jpg, or images without labels. Images that cannot be read stop the
-    run by name, or are left out and listed in `<out>.bad-images.txt`. `views`: average the logits of several views.
+    Images that cannot be read stop the run by name, or are left out and listed in `<out>.bad-images.txt`. Labels that
+    are no classes of the model stand in the column `label_name`. `views`: average the logits of several views.
     """
     model = load_run(run)
     where = pick_device(device, Ranks())
-    images = images_for(Path(data), model.class_names, split=split)
+    images = images_to_predict(data, model.class_names, split=split)
     source = EvalSource(
         images,
         model.preprocessing,
@@ -58,29 +55,6 @@ def predict_run(
         listing = out.with_name(out.name + ".bad-images.txt")
         write_text(listing, "".join(f"{b.id}\t{b.why}\n" for b in source.bad))
     return out
-
-
-def images_for(path: Path, class_names: Sequence[str], *, split: str) -> ImageSet:
-    """Images of a folder, with labels if its sub-folders are classes of the model."""
-    require_folder(path)
-    if split in ("train", "val", "test"):
-        path = split_folder(path, split) or path
-    elif (path / split).is_dir():
-        path = path / split
-    folders = sorted(p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith((".", "__")))
-    if not folders:
-        files = image_files(path)
-        if not files:
-            shards = any(p.suffix in (".tar", ".parquet") for p in path.iterdir())
-            fix = "a run folder predicts on image folders; deployed files (calibrant export) read shards too"
-            raise DataError("holds no images", where=path, fix=fix if shards else None)
-        return from_files(files, [-1] * len(files), path)
-    strange = [name for name in folders if name not in class_names]
-    if strange:
-        raise DataError(
-            f'"{strange[0]}" is not a class of the model', where=path, fix=did_you_mean(strange[0], class_names)
-        )
-    return read_known_classes(path, class_names)
 
 
 def write_predictions(
@@ -103,5 +77,8 @@ def write_predictions(
             z = model.adjust(torch.from_numpy(np.ascontiguousarray(logits))).numpy()
             ids = [images.ids[i] for i in rows]
             if len(ids):
-                writer.append(ids, images.labels[rows], z, features=feats if features else None, split=split)
+                names = None if images.label_names is None else [images.label_names[i] for i in rows]
+                writer.append(
+                    ids, images.labels[rows], z, features=feats if features else None, split=split, label_names=names
+                )
             shown.update(len(rows))

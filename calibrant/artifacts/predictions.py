@@ -1,8 +1,10 @@
 """The predictions file: what a model said about each sample, on its way from training or serving to calibration.
 
 Parquet with the columns `id` (string), `label` (int64, null where unknown), `logits` (fixed-size list of float32),
-and where wanted `features` (likewise) and `split` (string). Class names, the training prior and the model's identity
-stand as JSON in the schema metadata under "calibrant". A folder of such files is one table in shards.
+and where wanted `features` (likewise) and `split` (string). Where images have labels that are no classes of the model,
+`label` is null for them and `label_name` (string) says what every image was labelled with. Class names, the training
+prior and the model's identity stand as JSON in the schema metadata under "calibrant". A folder of such files is one
+table in shards.
 
 `logits` are the model's own, with its class temperatures (VACE) applied and nothing else: softmax(logits) is what the
 uncalibrated model claims.
@@ -85,6 +87,7 @@ class Predictions:
     source: Source
     features: NDArray[np.float32] | None = None  # (N, D)
     split: tuple[str, ...] | None = None
+    label_names: tuple[str | None, ...] | None = None  # of the data, where some are no classes of the model
 
     def __post_init__(self) -> None:
         n, c = self.logits.shape
@@ -112,11 +115,15 @@ class Predictions:
             tuple(self.ids[i] for i in index), self.labels[index], self.logits[index], self.source,
             None if self.features is None else self.features[index],
             None if self.split is None else tuple(self.split[i] for i in index),
+            None if self.label_names is None else tuple(self.label_names[i] for i in index),
         )  # fmt: skip
 
     def write(self, path: str | Path) -> None:
         with PredictionsWriter(path, self.source) as writer:
-            writer.append(self.ids, self.labels, self.logits, features=self.features, split=self.split)
+            writer.append(
+                self.ids, self.labels, self.logits, features=self.features, split=self.split,
+                label_names=self.label_names,
+            )  # fmt: skip
 
 
 class PredictionsWriter:
@@ -139,6 +146,7 @@ class PredictionsWriter:
         *,
         features: NDArray[np.floating[Any]] | None = None,
         split: Sequence[str] | str | None = None,
+        label_names: Sequence[str | None] | None = None,
     ) -> None:
         """Adds rows; labels of -1 (or labels=None) are written as null."""
         import pyarrow as pa
@@ -154,6 +162,8 @@ class PredictionsWriter:
             columns["features"] = _fixed_list(features)
         if split is not None:
             columns["split"] = pa.array([split] * n if isinstance(split, str) else split, pa.string())
+        if label_names is not None:
+            columns["label_name"] = pa.array(label_names, pa.string())
         self._write(pa.table(columns).replace_schema_metadata({_KEY: self.source.to_json()}))
 
     def _write(self, batch: Any) -> None:
@@ -161,8 +171,8 @@ class PredictionsWriter:
 
         if self._writer is None:
             # Logits are noise to a compressor: leaving them raw reads several times faster.
-            packed = {"id": "zstd", "label": "zstd", "logits": "none", "features": "none", "split": "zstd"}
-            compression = {name: packed[name] for name in batch.schema.names}
+            numbers = ("logits", "features")
+            compression = {name: "none" if name in numbers else "zstd" for name in batch.schema.names}
             self._writer = pq.ParquetWriter(self._temporary, batch.schema, compression=compression)
         row_bytes = 4 * len(self.source.class_names) + 32
         self._writer.write_table(batch, row_group_size=max(1024, _ROW_GROUP_BYTES // row_bytes))
@@ -220,7 +230,7 @@ class PredictionsFile:
         for shard in self.shards:
             with pq.ParquetFile(shard) as file:
                 names = set(file.schema_arrow.names)
-                wanted = {"id", "label", "logits", "split"} | ({"features"} if features else set())
+                wanted = {"id", "label", "logits", "split", "label_name"} | ({"features"} if features else set())
                 for batch in file.iter_batches(rows, columns=sorted(names & wanted)):
                     yield _from_arrow(batch, self.source, shard)
 
@@ -298,8 +308,9 @@ def _from_arrow(batch: Any, source: Source, where: Path) -> Predictions:
             )  # fmt: skip
     ids = tuple(batch.column("id").to_pylist()) if "id" in names else tuple(map(str, range(n)))
     split = tuple(batch.column("split").to_pylist()) if "split" in names else None
+    named = tuple(batch.column("label_name").to_pylist()) if "label_name" in names else None
     return Predictions(
-        ids, labels, matrix("logits"), source, matrix("features") if "features" in names else None, split
+        ids, labels, matrix("logits"), source, matrix("features") if "features" in names else None, split, named
     )
 
 
@@ -322,6 +333,7 @@ def _concatenate(parts: list[Predictions], source: Source) -> Predictions:
         return Predictions((), np.zeros(0, np.int64), np.zeros((0, len(source.class_names)), np.float32), source)
     features = [p.features for p in parts if p.features is not None]
     splits = [p.split for p in parts if p.split is not None]
+    named = [p.label_names for p in parts if p.label_names is not None]
     return Predictions(
         tuple(i for p in parts for i in p.ids),
         np.concatenate([p.labels for p in parts]),
@@ -329,4 +341,5 @@ def _concatenate(parts: list[Predictions], source: Source) -> Predictions:
         source,
         np.concatenate(features) if len(features) == len(parts) else None,
         tuple(s for split in splits for s in split) if len(splits) == len(parts) else None,
+        tuple(n for names in named for n in names) if len(named) == len(parts) else None,
     )

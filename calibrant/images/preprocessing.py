@@ -48,9 +48,13 @@ class Preprocessing:
             if block["crop"] not in ("center", "squash") or block["interpolation"] not in get_args(Interpolation):
                 raise ValueError(f"{block['crop']} or {block['interpolation']} is not known")
             return cls(
-                (height, width), int(block["resize"]), block["crop"], block["interpolation"],
-                (mean[0], mean[1], mean[2]), (std[0], std[1], std[2]),
-            )  # fmt: skip
+                (height, width),
+                int(block["resize"]),
+                block["crop"],
+                block["interpolation"],
+                (mean[0], mean[1], mean[2]),
+                (std[0], std[1], std[2]),
+            )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FormatError(f"damaged preprocessing block ({error})", where=where) from None
 
@@ -62,11 +66,13 @@ class Preprocessing:
         """
         interpolation, mean, std = str(config["interpolation"]), config["mean"], config["std"]
         return cls(
-            size, math.floor(max(size) / float(config["crop_pct"])),
+            size,
+            math.floor(max(size) / float(config["crop_pct"])),
             "squash" if config["crop_mode"] == "squash" else "center",
             interpolation if interpolation in get_args(Interpolation) else "bicubic",  # type: ignore[arg-type]
-            (float(mean[0]), float(mean[1]), float(mean[2])), (float(std[0]), float(std[1]), float(std[2])),
-        )  # fmt: skip
+            (float(mean[0]), float(mean[1]), float(mean[2])),
+            (float(std[0]), float(std[1]), float(std[2])),
+        )
 
     def pixels(self, image: Image.Image) -> NDArray[np.uint8]:
         """uint8 [H, W, 3]: resize and crop in one resampling step.

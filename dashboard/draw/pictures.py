@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calibrant.dashboard.folder.artifacts import PredictionsRef, Run, Shelf
 from calibrant.dashboard.folder.files import Stamp, inside, stamp
-from calibrant.errors import DataError
+from calibrant.errors import CalibrantError, DataError
 from calibrant.images.decode import open_image
+from calibrant.images.image_set import ImageSet
+from calibrant.images.layouts import layout_of, list_images
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -35,7 +38,7 @@ def folders(shelf: Shelf, run: Run, predictions: PredictionsRef, named: Iterable
     allowed = (shelf.root, *named)
     found: list[Path] = []
     for folder in candidates:
-        if folder.is_dir() and any(inside(root, folder) for root in allowed):
+        if folder.exists() and any(inside(root, folder) for root in allowed):
             splits = [folder / s for s in _SPLITS if (folder / s).is_dir()]
             exact = folder / predictions.name
             found += [exact, folder] if exact in splits else [folder]
@@ -52,34 +55,78 @@ def _configured(run: Run) -> list[Path]:
     return [run.path / path, run.path.parent / path, run.path.parent.parent / path]
 
 
-def find(where: tuple[Path, ...], name: str) -> Path | None:
-    """The file of an id; never one outside of the folders, whatever the id says."""
+@dataclass(frozen=True)
+class Shown:
+    """A picture that may be shown: a file, or what lies in row `row` of data in another layout."""
+
+    file: Stamp
+    row: int | None = None
+
+
+def find(where: tuple[Path, ...], name: str) -> Shown | None:
+    """The picture of an id; never one outside of the folders, whatever the id, or a list in them, says."""
     if "\0" in name:
         return None
     for folder in where:
         path = folder / name
         if inside(folder, path) and path.is_file():
-            return path
+            return Shown(stamp(path))
+        data = _data(stamp(folder))
+        row = None if data is None else data.rows.get(name)
+        if data is not None and row is not None:
+            place = data.images.place(row)
+            if place is None or inside(folder if folder.is_dir() else folder.parent, place):
+                return Shown(stamp(folder), row)
     return None
 
 
-def thumbnail(path: Path, side: int) -> Image.Image:
-    return _thumbnail(stamp(path), side)
+@dataclass(frozen=True)
+class _Data:
+    images: ImageSet
+    rows: dict[str, int]
+
+
+@lru_cache(8)
+def _data(place: Stamp) -> _Data | None:
+    """What lies there in a layout whose ids are not the names of files; None where they are, or nothing is."""
+    try:
+        kind = layout_of(place.path)
+        if kind == "folder":
+            return None
+        images = list_images(place.path, layout=kind).whole()
+    except CalibrantError:
+        return None
+    return _Data(images, {name: i for i, name in enumerate(images.ids)})
+
+
+def thumbnail(shown: Shown, side: int) -> Image.Image:
+    return _thumbnail(shown, side)
 
 
 @lru_cache(1024)
-def _thumbnail(file: Stamp, side: int) -> Image.Image:
-    image = whole(file)
+def _thumbnail(shown: Shown, side: int) -> Image.Image:
+    image = whole(shown)
     image.thumbnail((side, side))
     return image
 
 
-def whole(file: Stamp) -> Image.Image:
+def whole(shown: Shown) -> Image.Image:
     """In its own size, and not kept."""
-    if file.size > MAX_BYTES:
-        raise DataError("is too large to show", where=file.path.name)
-    with open(file.path, "rb") as stream:
-        return decode(stream.read(), name=file.path.name)
+    name = shown.file.path.name
+    if shown.row is not None:
+        data = _data(shown.file)
+        if data is None:
+            raise DataError("is no longer there", where=name)
+        images, place = data.images, data.images.place(shown.row)
+        if images.files is None:
+            return images.image(shown.row)
+        if place is None or place.stat().st_size > MAX_BYTES and place == images.files[shown.row]:
+            raise DataError("is too large to show", where=name)
+        file = images.files[shown.row]
+        return decode(file.read_bytes() if isinstance(file, Path) else file.read(), name=images.ids[shown.row])
+    if shown.file.size > MAX_BYTES:
+        raise DataError("is too large to show", where=name)
+    return decode(shown.file.path.read_bytes(), name=name)
 
 
 def decode(content: bytes, *, name: str) -> Image.Image:

@@ -13,7 +13,6 @@ import streamlit as st
 from calibrant.dashboard import settings
 from calibrant.dashboard.draw import pictures
 from calibrant.dashboard.folder.artifacts import Model, Run, Shelf
-from calibrant.dashboard.folder.files import stamp
 from calibrant.dashboard.numbers import rows
 from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.dashboard.server import UPLOAD_MEGABYTES
@@ -105,5 +104,5 @@ def _samples_of(run: Run, where: tuple[Any, ...]) -> list[Picture]:
     for row in rows.read(scored, table, chosen):
         path = pictures.find(where, row.id)
         if path is not None:
-            found.append(Picture(row.id, pictures.whole(stamp(path)), best.source.class_names[row.label]))
+            found.append(Picture(row.id, pictures.whole(path), best.source.class_names[row.label]))
     return found

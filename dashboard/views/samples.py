@@ -104,7 +104,7 @@ def _cards(shown: list[rows.Row], predictions: PredictionsRef, where: tuple[Path
                 )
 
 
-def _picture(path: Path | None) -> None:
+def _picture(path: pictures.Shown | None) -> None:
     if path is None:
         st.markdown("*(no picture)*")
         return

@@ -11,7 +11,6 @@ import streamlit as st
 
 from calibrant.dashboard.draw import charts, downloads, pictures
 from calibrant.dashboard.folder.artifacts import Run, TokenGallery, TokenPicture
-from calibrant.dashboard.folder.files import stamp
 from calibrant.dashboard.widgets import controls, elements
 from calibrant.dashboard.widgets.markdown_escape import plain, short
 from calibrant.errors import CalibrantError
@@ -87,7 +86,7 @@ def _picture(root: Path, gallery: TokenGallery, picture: TokenPicture) -> None:
         st.markdown("*(no picture)*")
     else:
         try:
-            st.image(pictures.whole(stamp(path)), width="stretch")
+            st.image(pictures.whole(path), width="stretch")
         except CalibrantError as error:
             st.markdown(f"*{plain(error.what)}*")
     names, right = gallery.class_names, picture.label == picture.predicted

@@ -15,7 +15,8 @@ from calibrant.calibration.softmax import softmax
 from calibrant.errors import DataError
 from calibrant.export.checks.parity import answers, session, steady_rows
 from calibrant.export.graph.assemble import calibrator_of, knob_defaults
-from calibrant.images.decode import open_image
+from calibrant.images.image_set import ImageSet
+from calibrant.images.listing import ImageListing
 
 # Predictions may come from a GPU or another torch; graph and formula on the same logits agree to 1e-5.
 PROBABILITIES = 1e-3
@@ -28,8 +29,10 @@ def find_predictions(run: Path) -> Path | None:
     return next((f for f in files if f.is_file()), None)
 
 
-def check_predictions(path: Path, predictions: Path, images: Path, *, limit: int = 256) -> dict[str, Any] | None:
-    """The comparison as JSON, on up to `limit` rows whose image is still under `images`; None where there is none."""
+def check_predictions(
+    path: Path, predictions: Path, images: ImageListing, *, limit: int = 256
+) -> dict[str, Any] | None:
+    """The comparison as JSON, on up to `limit` rows whose image is among `images`; None where there is none."""
     from calibrant.artifacts.onnx_file import OnnxFile
 
     card = OnnxFile.open(path).card()
@@ -39,15 +42,17 @@ def check_predictions(path: Path, predictions: Path, images: Path, *, limit: int
     sha, known = rows.source.model.get("sha256"), card.source.get("checkpoint_sha256")
     if sha is not None and known is not None and sha != known:
         raise DataError("was written by another model than the file's", where=predictions)
-    here = np.array([(images / name).is_file() for name in rows.ids])
-    index = np.flatnonzero(here)
+    whole = images.whole()
+    place = {name: i for i, name in enumerate(whole.ids)}
+    index = np.flatnonzero([name in place for name in rows.ids])
     if not len(index):
         return None
     index = index[np.unique(np.linspace(0, len(index) - 1, limit).astype(int))]
-    return _compare(path, card, rows.rows(index), images) | {"file": predictions.name, "rows": len(index)}
+    chosen = whole.rows(np.asarray([place[rows.ids[i]] for i in index]))
+    return _compare(path, card, rows.rows(index), chosen) | {"file": predictions.name, "rows": len(index)}
 
 
-def _compare(path: Path, card: ModelCard, rows: Predictions, images: Path) -> dict[str, Any]:
+def _compare(path: Path, card: ModelCard, rows: Predictions, images: ImageSet) -> dict[str, Any]:
     calibrator, shift = calibrator_of(card), card.prior.shift()
 
     def formula(tempered: Any) -> Any:  # predictions hold the logits with gauge and class temperatures in
@@ -55,7 +60,7 @@ def _compare(path: Path, card: ModelCard, rows: Predictions, images: Path) -> di
             tempered, calibrator=calibrator, log_prior_ratio=shift, strength=0.0 if shift is None else 1.0  # type: ignore[arg-type]
         )  # fmt: skip
 
-    pixels = np.stack([card.preprocessing.pixels(open_image(images / name)) for name in rows.ids])
+    pixels = np.stack([card.preprocessing.pixels(images.image(i)) for i in range(len(images))])
     x = pixels if card.input.dtype == "uint8" else card.preprocessing.normalise(pixels)
     _, got = answers(session(path), x, 16, knob_defaults(card))
     expected = softmax(formula(rows.logits))

@@ -16,8 +16,10 @@ from calibrant.export.checks.parity import EVERY_LEVEL, LEVELS, Reference, answe
 from calibrant.export.checks.stored_predictions import check_predictions, find_predictions, line
 from calibrant.export.graph.assemble import knob_defaults
 from calibrant.export.graph.wrapper import Body
-from calibrant.export.run import data_folder, real_images, reference_of
+from calibrant.export.run import own_images, real_images, reference_of
 from calibrant.export.to_onnx import explain, failure, lean, prepare
+from calibrant.images.layouts import list_images
+from calibrant.images.listing import ImageListing
 from calibrant.progress import table
 from calibrant.train.run.folder import load_run
 
@@ -45,11 +47,11 @@ def verify_file(
     reference = reference_of(trained, card)
     body = Body(torch.nn.Identity(), card.preprocessing, "uint8" if card.input.dtype == "uint8" else "float32")
     sets = {"random": body.example(card.preprocessing, 16, torch.Generator().manual_seed(1)).numpy()}
-    folder = images or data_folder(trained)
+    here = own_images(trained) if images is None else list_images(images)
     if card.precision.get("dtype", "float32") != "float32":
-        return by_statistics(path, card, reference, folder)
-    if folder is not None:
-        sets["real"] = real_images(folder, card.preprocessing, input=body.input)
+        return by_statistics(path, card, reference, here)
+    if here is not None:
+        sets["real"] = real_images(here, card.preprocessing, input=body.input)
     report = compare(path, reference, sets, levels=EVERY_LEVEL, knobs=knob_defaults(card))
     block = report.to_dict()
     block["failure"] = None
@@ -58,7 +60,7 @@ def verify_file(
         where = explain(report, path, traced, torch.from_numpy(sets["random"][:2]))
         block["failure"] = f"{failure(report)}; {where}"
     stored = predictions or find_predictions(trained.run)
-    on_stored = None if stored is None or folder is None else check_predictions(path, stored, folder)
+    on_stored = None if stored is None or here is None else check_predictions(path, stored, here)
     if predictions is not None and on_stored is None:
         raise DataError("none of its images can be found", where=predictions, fix="give their folder with --images")
     if on_stored is not None:
@@ -82,19 +84,19 @@ def verify_file(
 
 
 def by_statistics(
-    path: Path, card: ModelCard, reference: Reference, folder: Path | None
+    path: Path, card: ModelCard, reference: Reference, here: ImageListing | None
 ) -> tuple[dict[str, Any], list[str]]:
     """A quantized file cannot say the same digits: do its winners agree with torch's, with optimisation on and off?
 
     Asked are 96 % of all images and 99 % of those whose two largest probabilities are more than 0.1 apart, and one
     image may always differ.
     """
-    if folder is None:
+    if here is None:
         raise DataError(
             f"is {card.precision['dtype']}, which only real images can be compared on", where=path,
             fix="give a folder of them with --images",
         )  # fmt: skip
-    images = real_images(folder, card.preprocessing, input=card.input.dtype, limit=QUANTIZED_IMAGES)
+    images = real_images(here, card.preprocessing, input=card.input.dtype, limit=QUANTIZED_IMAGES)
     p = softmax(reference(images).logits)
     top = np.sort(p, axis=1)
     clear = top[:, -1] - top[:, -2] > 0.1

@@ -31,6 +31,9 @@ from calibrant.export.graph.tail import Tail
 from calibrant.export.quantization.bench import Workshop
 from calibrant.export.quantization.candidates import FLOAT, Data, Pixels, Result, Trial, choose, row
 from calibrant.export.quantization.quantizers import Ranges, StaticQuantizer, write_dynamic, write_half
+from calibrant.images.image_set import ImageSet
+from calibrant.images.labels import ALL
+from calibrant.images.layouts import list_images
 
 log = logging.getLogger(__name__)
 Method = Literal["auto", "static", "dynamic", "fp16"]
@@ -95,15 +98,14 @@ def quantize_folders(
     ranges: str = "minmax",
     keep_float: Sequence[str] | None = None,
 ) -> Result:
-    """`quantize` on folders of images: `data` with a folder per class, `calibration` any folder."""
+    """`quantize` on images in any layout: `data` with labels (its val or test set), `calibration` with or without."""
     from calibrant.export.run import real_images
-    from calibrant.train.data.folder import read_known_classes
 
     for value, known in ((method, get_args(Method)), (ranges, get_args(Ranges))):
         if value not in known:
             raise ConfigError(f'unknown setting "{value}"', fix=did_you_mean(value, known))
     card = OnnxFile.open(path).card()
-    found = read_known_classes(data, card.classes)
+    found = _held_out(data, card.classes)
     pixels = np.stack([card.preprocessing.pixels(found.image(i)) for i in range(len(found))])
     as_input = "uint8" if card.input.dtype == "uint8" else "float32"
     images: Pixels = pixels if as_input == "uint8" else card.preprocessing.normalise(pixels)
@@ -114,10 +116,24 @@ def quantize_folders(
         some, rest = np.sort(drawn[:count]), np.sort(drawn[count:])
         ranges_from, images, labels = images[some], images[rest], labels[rest]
     else:
-        ranges_from = real_images(calibration, card.preprocessing, input=as_input, limit=samples)
+        ranges_from = real_images(list_images(calibration), card.preprocessing, input=as_input, limit=samples)
     return quantize(
         path, out, Data(ranges_from, images, labels), method=method, ranges=ranges, keep_float=keep_float  # type: ignore[arg-type]
     )  # fmt: skip
+
+
+def _held_out(data: Path, class_names: Sequence[str]) -> ImageSet:
+    """Labelled images that the model was not trained on, as far as the data say so."""
+    listing = list_images(data)
+    split = next((name for name in ("val", "test", ALL) if name in listing.sets), "val")
+    images = listing.known_to(class_names, listing.of_split(split))
+    bare = np.flatnonzero(images.labels < 0)
+    if len(bare):
+        name = None if images.label_names is None else images.label_names[bare[0]]
+        what = "has no label" if name is None else f'is of "{name}", which is not a class of the model'
+        fix = None if name is None else did_you_mean(name, class_names)
+        raise DataError(f"{images.ids[bare[0]]} {what}", where=data, fix=fix)
+    return images
 
 
 def _static_trials(

@@ -11,11 +11,11 @@ import json
 import logging
 import shutil
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +24,15 @@ from calibrant import atomic
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.artifacts.predictions import PredictionsFile, PredictionsWriter, Source
 from calibrant.errors import DataError, ModelError
-from calibrant.images.decode import open_image
+from calibrant.images.image_set import ImageSet
+from calibrant.images.layouts import images_to_predict
 from calibrant.progress import bar
-from calibrant.serve.batch.picture_source import Content, Picture, PictureSource, open_source
 from calibrant.serve.engine.classifier import Classifier, load
 from calibrant.serve.engine.pixels import Pixels
 from calibrant.serve.engine.providers import available_cores
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +68,7 @@ class Part:
     features: NDArray[np.float32] | None
     bad: list[Bad]
     error: Failure | None = None  # what ended it, where bad images end a run
+    label_names: list[str | None] | None = None  # where some are no classes of the model
 
 
 @dataclass(frozen=True)
@@ -85,21 +89,21 @@ class Workplace:
 
     order: Order
     classifier: Classifier
-    images: PictureSource
+    images: ImageSet
     sha256: str
 
     @classmethod
     def of(cls, order: Order, *, threads: int | None, providers: Sequence[str] | None = None) -> Workplace:
         classifier = load(order.model, providers=providers, threads=threads)
-        images = open_source(order.data, classifier.class_names, split=order.split)
+        images = images_to_predict(order.data, classifier.class_names, split=order.split)
         return cls(order, classifier, images, classifier.session.sha256())
 
     @property
     def fingerprint(self) -> str:
         """Of the model's content, and of the images' names and labels in their order."""
         digest = hashlib.sha256(self.sha256.encode())
-        for picture in self.images.pictures:
-            digest.update(f"{picture.id}\0{picture.label}\n".encode())
+        for row in _described(self.images):
+            digest.update(row)
         return digest.hexdigest()
 
     def run(self, pool: ThreadPoolExecutor) -> _Run:
@@ -108,19 +112,22 @@ class Workplace:
 
     def part(self, span: Span, pool: ThreadPoolExecutor) -> Part:
         run, error = self.run(pool), None
-        pictures: list[Picture] = []
+        rows: list[int] = []
         logits = [np.zeros((0, len(self.classifier.class_names)), np.float32)]
         features: list[NDArray[np.float32]] = []
         try:
-            for some, answers, feats in run.over(self.images.contents(*span)):
-                pictures += some
+            for some, answers, feats in run.over(self.images, span):
+                rows += some
                 logits.append(answers)
                 features += [] if feats is None else [feats]
         except DataError as caught:
             error = Failure(caught.what, None if caught.where is None else str(caught.where), caught.fix)
-        labels = np.array([p.label for p in pictures], np.int64)
-        rows = np.concatenate(features) if features else None
-        return Part([p.id for p in pictures], labels, np.concatenate(logits), rows, run.bad, error)
+        known = self.images
+        return Part(
+            [known.ids[i] for i in rows], known.labels[rows], np.concatenate(logits),
+            np.concatenate(features) if features else None, run.bad, error,
+            None if known.label_names is None else [known.label_names[i] for i in rows],
+        )  # fmt: skip
 
 
 def predict_model(
@@ -139,12 +146,12 @@ def predict_model(
     engine: Engine = "calibrant",
     actors: int | None = None,
 ) -> Path:
-    """Writes the predictions of a deployed file for a folder of images, or tar or Parquet shards; gives the file.
+    """Writes the predictions of a deployed file for images in any layout that training reads; gives the file.
 
     The logits written are the model's own, so that a calibrator can be fitted on them: the prior term is always taken
     off, and so is a calibrator that is a diagonal map. Where it is another map its outcome is written, and
-    `Source.model["applied"]` names it. Images that cannot be read stop the run by name, or are left out and listed in
-    `<out>.bad-images.txt`.
+    `Source.model["applied"]` names it. Labels that are no classes of the model stand in the column `label_name`. Images
+    that cannot be read stop the run by name, or are left out and listed in `<out>.bad-images.txt`.
 
     `engine="ray"` shares the parts out among `actors` processes of Ray, on one machine or many.
     """
@@ -155,7 +162,7 @@ def predict_model(
     work = Workplace.of(order, threads=threads, providers=providers)
     classifier, images, sha256 = work.classifier, work.images, work.sha256
     part = part or (RAY_PART if engine == "ray" else PART)
-    total = len(images.pictures)
+    total = len(images)
     if features and "features" not in classifier.session.outputs:
         raise ModelError("has no output `features`", where=model, fix="export it with --features")
     source = source_of(classifier)
@@ -180,10 +187,11 @@ def predict_model(
             for start, stop in spans_left:
                 run, path = work.run(pool), paths[start, stop]
                 with PredictionsWriter(path, source) as writer:
-                    for pictures, logits, feats in run.over(images.contents(start, stop)):
-                        labels = np.array([p.label for p in pictures], np.int64)
-                        writer.append([p.id for p in pictures], labels, logits, features=feats, split=split)
-                        shown.update(len(pictures))
+                    for rows, logits, feats in run.over(images, (start, stop)):
+                        names = None if images.label_names is None else [images.label_names[i] for i in rows]
+                        writer.append([images.ids[i] for i in rows], images.labels[rows], logits, features=feats,
+                                      split=split, label_names=names)  # fmt: skip
+                        shown.update(len(rows))
                     _write_bad(path, run.bad)
     shown.close()
     bad = [Bad(**entry) for path in paths.values() for entry in json.loads(_listing(path).read_text())]
@@ -195,7 +203,10 @@ def predict_model(
 def _write_part(path: Path, source: Source, found: Part, split: str) -> None:
     with PredictionsWriter(path, source) as writer:
         if found.ids:
-            writer.append(found.ids, found.labels, found.logits, features=found.features, split=split)
+            writer.append(
+                found.ids, found.labels, found.logits, features=found.features, split=split,
+                label_names=found.label_names,
+            )  # fmt: skip
         _write_bad(path, found.bad)
 
 
@@ -239,28 +250,29 @@ class _Run:
         self.bad: list[Bad] = []
 
     def over(
-        self, contents: Iterator[tuple[Picture, Content]]
-    ) -> Iterator[tuple[list[Picture], NDArray[np.float32], NDArray[np.float32] | None]]:
-        pictures: list[Picture] = []
+        self, images: ImageSet, span: Span
+    ) -> Iterator[tuple[list[int], NDArray[np.float32], NDArray[np.float32] | None]]:
+        """(rows, logits, features) of the images that can be read, in their order."""
+        rows: list[int] = []
         pixels: list[Pixels] = []
-        for picture, decoded in self._decoded(contents):
+        for row, decoded in self._decoded(images, span):
             if isinstance(decoded, DataError):
-                self._note(picture, decoded)
+                self._note(images, row, decoded)
                 continue
-            pictures.append(picture)
+            rows.append(row)
             pixels.append(decoded)
-            if len(pictures) == self.batch:
-                yield self._predict(pictures, pixels)
-                pictures, pixels = [], []
-        if pictures:
-            yield self._predict(pictures, pixels)
+            if len(rows) == self.batch:
+                yield self._predict(rows, pixels)
+                rows, pixels = [], []
+        if rows:
+            yield self._predict(rows, pixels)
 
-    def _decoded(self, contents: Iterator[tuple[Picture, Content]]) -> Iterator[tuple[Picture, Pixels | DataError]]:
+    def _decoded(self, images: ImageSet, span: Span) -> Iterator[tuple[int, Pixels | DataError]]:
         """In order, decoded at most four batches ahead, so that memory does not grow with the data."""
-        ahead: deque[tuple[Picture, Future[Pixels | DataError]]] = deque()
+        ahead: deque[tuple[int, Future[Pixels | DataError]]] = deque()
         card = self.classifier.card
-        for picture, content in contents:
-            ahead.append((picture, self.pool.submit(_decode, card, picture, content)))
+        for row, opened in images.in_order(*span):
+            ahead.append((row, self.pool.submit(_decode, card, opened)))
             if len(ahead) >= 4 * self.batch:
                 first, future = ahead.popleft()
                 yield first, future.result()
@@ -268,42 +280,52 @@ class _Run:
             first, future = ahead.popleft()
             yield first, future.result()
 
-    def _note(self, picture: Picture, error: DataError) -> None:
+    def _note(self, images: ImageSet, row: int, error: DataError) -> None:
+        id_, place = images.ids[row], images.place(row)
         if self.on_bad == "fail":
             # In a shard the id begins with the name of the shard.
-            inside = picture.id.startswith(f"{picture.path.name}/")
-            where = picture.path.parent / picture.id if inside else picture.path
+            inside = place is not None and id_.startswith(f"{place.name}/")
+            where = id_ if place is None else place.parent / id_ if inside else place
             raise DataError(error.what, where=where, fix="mend or remove it, or use --on-bad-image skip")
-        self.bad.append(Bad(picture.id, error.what))
+        self.bad.append(Bad(id_, error.what))
 
     def _predict(
-        self, pictures: list[Picture], pixels: list[Pixels]
-    ) -> tuple[list[Picture], NDArray[np.float32], NDArray[np.float32] | None]:
+        self, rows: list[int], pixels: list[Pixels]
+    ) -> tuple[list[int], NDArray[np.float32], NDArray[np.float32] | None]:
         outputs = self.classifier.outputs(np.stack(pixels), batch_size=self.batch)
         features = np.asarray(outputs["features"], np.float32) if self.features else None
-        return pictures, own_logits(self.classifier, outputs["logits"]), features
+        return rows, own_logits(self.classifier, outputs["logits"]), features
 
 
-def _decode(card: ModelCard, picture: Picture, content: Content) -> Pixels | DataError:
+def _decode(card: ModelCard, opened: Callable[[], Image.Image]) -> Pixels | DataError:
     try:
-        return card.preprocessing.pixels(open_image(content()))
+        return card.preprocessing.pixels(opened())
     except DataError as error:
         return error
 
 
-def _key(sha256: str, images: PictureSource, *rest: object) -> str:
+def _described(images: ImageSet) -> Iterator[bytes]:
+    names = images.label_names or (None,) * len(images)
+    for id_, label, name in zip(images.ids, images.labels.tolist(), names, strict=True):
+        yield f"{id_}\0{label}\n".encode() if name is None else f"{id_}\0{label}\0{name}\n".encode()
+
+
+def _key(sha256: str, images: ImageSet, *rest: object) -> str:
     """What a part depends on; parts of anything else are thrown away."""
     digest = hashlib.sha256(f"{sha256} {rest}".encode())
     path = None
-    for picture in images.pictures:
-        if picture.path != path:  # once for each shard
-            path = picture.path
+    for i, row in enumerate(_described(images)):
+        place = images.place(i)
+        if place is not None and place != path:  # once for each shard
+            path = place
             try:
                 info = path.stat()
                 digest.update(f"{info.st_size}\0{info.st_mtime_ns}\0".encode())
             except OSError:  # a link to nowhere; reading it will say so
                 digest.update(b"missing")
-        digest.update(f"{picture.id}\0{picture.label}\n".encode())
+        digest.update(row)
+    if images.pixels is not None:
+        digest.update(np.ascontiguousarray(images.pixels).data)
     return digest.hexdigest()
 
 
@@ -323,7 +345,8 @@ def _join(folder: Path, out: Path, source: Source, *, features: bool) -> None:
     with PredictionsWriter(out, source) as writer:
         for path in sorted(folder.glob("part-*.parquet")):
             for rows in PredictionsFile.open(path).batches(features=features):
-                writer.append(rows.ids, rows.labels, rows.logits, features=rows.features, split=rows.split)
+                writer.append(rows.ids, rows.labels, rows.logits, features=rows.features, split=rows.split,
+                              label_names=rows.label_names)  # fmt: skip
     shutil.rmtree(folder)
 
 

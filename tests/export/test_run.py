@@ -23,9 +23,10 @@ from calibrant.errors import CalibrantError, CheckFailed, ConfigError, DataError
 from calibrant.export import ExportConfig, edit, export_run
 from calibrant.export.checks.parity import session
 from calibrant.export.graph.assemble import build_tail, raw_head, write_deployed
+from calibrant.images.image_set import ImageSet
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.config import ModelConfig, TrainConfig
-from calibrant.train.data.image_set import ImageSet, Splits
+from calibrant.train.data.split import Splits
 from calibrant.train.losses import create_loss
 from calibrant.train.model.feature_model import build_model
 from calibrant.train.run.folder import load_run, save_model
@@ -147,7 +148,7 @@ def test_model_card_in_markdown(model: Path) -> None:
     [
         (ExportConfig(calibrator=Path("nowhere.json")), FormatError, "nowhere.json: cannot be read"),
         (ExportConfig(target_prior="ash;1", adjust=1.0), ConfigError, "is not a prior"),
-        (ExportConfig(images=Path("nowhere")), DataError, "holds no images"),
+        (ExportConfig(images=Path("nowhere")), DataError, "no such file or folder"),
     ],
 )
 def test_wrong_settings_of_a_run_are_named(

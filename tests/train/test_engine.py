@@ -14,10 +14,11 @@ from safetensors.torch import load_file
 
 from calibrant.artifacts.predictions import read_predictions
 from calibrant.errors import ConfigError, DataError, FormatError, ModelError
+from calibrant.images.image_set import ImageSet
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train import TrainConfig, fit, load_run, predict_run
 from calibrant.train.config import train_config
-from calibrant.train.data.image_set import ImageSet, Splits
+from calibrant.train.data.split import Splits
 from calibrant.train.engine import resumed_config
 from calibrant.train.loop import Epoch
 from calibrant.train.losses import LOSSES, DoubleCorrectionWarning, MixedTarget, create_loss

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from calibrant.artifacts.predictions import read_predictions
+from calibrant.images.image_set import ImageSet
 from calibrant.train import fit, load_run, train_config
-from calibrant.train.data.image_set import ImageSet, Splits
+from calibrant.train.data.split import Splits
 from calibrant.train.model.feature_model import build_model
 
 FAMILIES: dict[str, tuple[str, int, str]] = {

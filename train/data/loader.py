@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from calibrant.errors import DataError
+from calibrant.images.image_set import ImageSet
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.augment.crops import Augmentation
 from calibrant.train.augment.donors import Donors
-from calibrant.train.data.image_set import ImageSet
 from calibrant.train.data.pixels import BadImage, PixelStore
 from calibrant.train.seeds import derive, generator
 

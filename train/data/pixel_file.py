@@ -20,7 +20,7 @@ from PIL import Image
 
 from calibrant.atomic import replacing, write_json
 from calibrant.errors import DataError
-from calibrant.train.data.image_set import ImageSet
+from calibrant.images.image_set import ImageSet
 from calibrant.train.data.pixels import ArrayStore, BadImage, Pixels, PixelStore, RaggedStore, decode_each
 
 logger = logging.getLogger(__name__)

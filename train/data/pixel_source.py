@@ -6,10 +6,10 @@ import os
 
 import numpy as np
 
+from calibrant.images.image_set import ImageSet
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.augment.crops import Augmentation
 from calibrant.train.config import TrainConfig
-from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.data.pixel_file import pixels_on_disk
 from calibrant.train.data.pixels import (
     MARGIN,
@@ -22,6 +22,7 @@ from calibrant.train.data.pixels import (
     store_of,
     whole,
 )
+from calibrant.train.data.split import Splits
 from calibrant.train.distributed import Ranks, barrier
 from calibrant.train.evaluate import EvalSource
 

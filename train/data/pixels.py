@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from calibrant.errors import DataError
+from calibrant.images.image_set import ImageSet
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.progress import bar
-from calibrant.train.data.image_set import ImageSet
 
 logger = logging.getLogger(__name__)
 

@@ -1,98 +1,59 @@
-"""From the [data] table to splits: which layout it is, and what is taken away from the training set on purpose."""
+"""From the [data] table to splits, and what is taken away from the training set on purpose."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.errors import ConfigError, DataError
+from calibrant.errors import ConfigError, DataError, did_you_mean
+from calibrant.images.image_set import ImageSet
+from calibrant.images.layout import Wishes
+from calibrant.images.layouts import LAYOUTS, layout_of, list_images
+from calibrant.images.listing import ImageListing
 from calibrant.train.augment.donors import Donors
 from calibrant.train.config import DataConfig, TrainConfig
-from calibrant.train.data.benchmarks import read_aircraft, read_cifar10, read_cifar100, read_cub, read_tiny_imagenet
-from calibrant.train.data.folder import read_folder
-from calibrant.train.data.image_set import ImageSet, Splits
-from calibrant.train.data.lists import read_list, read_ufg
-from calibrant.train.data.parquet_shards import read_parquet
-from calibrant.train.data.split import refuse_shared_groups
-from calibrant.train.data.tar_shards import read_tar
+from calibrant.train.data.split import Splits, refuse_shared_groups, splits_of
 
 SAMPLER_STRENGTH = {"shuffle": 0.0, "sqrt": 0.5, "balanced": 1.0}  # of the prior correction that a sampler makes
 
 
 def read_data(config: DataConfig) -> Splits:
     """The splits that the [data] table describes."""
+    listing = listed(config)
+    splits = splits_of(
+        listing, val_fraction=config.val_fraction, test_fraction=config.test_fraction, seed=config.split_seed
+    )
+    splits = refuse_shared_groups(splits, listing.where)
+    if config.imbalance is not None:
+        thin = long_tailed(splits.train, len(splits.class_names), config.imbalance, seed=config.split_seed)
+        splits = replace(splits, train=thin)
+    return splits
+
+
+def listed(config: DataConfig) -> ImageListing:
+    """What the [data] table describes, as it lies there."""
     assert config.path is not None  # fit() refuses a configuration without
-    path = config.path
-    if not path.exists():
-        raise DataError("no such file or folder", where=path)
-    layout: str = guess_layout(path) if config.layout == "auto" else config.layout
-    _refuse_unused(config, layout)
-    val, test, seed = config.val_fraction, config.test_fraction, config.split_seed
-    readers: dict[str, Callable[[], Splits]] = {
-        "folder": lambda: read_folder(path, val_fraction=val, test_fraction=test, seed=seed),
-        "csv": lambda: read_list(path, groups=config.groups, val_fraction=val, test_fraction=test, seed=seed),
-        "ufg": lambda: read_ufg(path, train_list=config.train_list, stage=config.stage, val_fraction=val, seed=seed),
-        "cub": lambda: read_cub(path, val_fraction=val, seed=seed),
-        "aircraft": lambda: read_aircraft(path),
-        "tiny-imagenet": lambda: read_tiny_imagenet(path, val_fraction=val, seed=seed),
-        "cifar10": lambda: read_cifar10(path, val_fraction=val, seed=seed),
-        "cifar100": lambda: read_cifar100(path, val_fraction=val, seed=seed),
-        "tar": lambda: read_tar(path, val_fraction=val, test_fraction=test, seed=seed),
-        "parquet": lambda: read_parquet(path, groups=config.groups, val_fraction=val, test_fraction=test, seed=seed),
-    }
+    if config.layout not in ("auto", *LAYOUTS):
+        raise ConfigError(
+            f'no layout "{config.layout}"', where="data.layout", fix=did_you_mean(config.layout, ("auto", *LAYOUTS))
+        )
+    layout = layout_of(config.path) if config.layout == "auto" else config.layout
+    wishes = Wishes(config.groups, config.stage, config.train_list)
+    for name in ("groups", "stage", "train_list"):  # one that is not looked at is a mistake, not a wish
+        owners = [known.name for known in LAYOUTS.values() if name in known.wishes]
+        if getattr(wishes, name) != getattr(Wishes(), name) and layout not in owners:
+            raise ConfigError(
+                f"belongs to the layout {' or '.join(owners)}, but these data are {layout}", where=f"data.{name}"
+            )
     try:
-        splits = refuse_shared_groups(readers[layout](), path)
+        return list_images(config.path, wishes, layout=layout)
     except DataError as error:
         if config.layout == "auto" or error.fix:
             raise
         fix = f"they are read as data.layout = {layout}; if they are others, pass --set data.layout=auto"
         raise DataError(error.what, where=error.where, fix=fix) from None
-    if config.imbalance is not None:
-        splits = replace(splits, train=long_tailed(splits.train, len(splits.class_names), config.imbalance, seed=seed))
-    return splits
-
-
-def guess_layout(path: Path) -> str:
-    """The layout by the files that only it has."""
-    if path.is_file():
-        if path.suffix.lower() in (".csv", ".parquet"):
-            return path.suffix[1:].lower()
-        raise DataError("is neither a folder nor a .csv list or .parquet shard", where=path)
-    marks = {
-        "cub": "train_test_split.txt", "tiny-imagenet": "wnids.txt", "cifar10": "data_batch_1.bin",
-        "cifar100": "fine_label_names.txt",
-    }  # fmt: skip
-    for layout, mark in marks.items():
-        if (path / mark).is_file():
-            return layout
-    if (path / "cifar-10-batches-bin").is_dir() or (path / "cifar-10-batches-py").is_dir():
-        return "cifar10"
-    if (path / "cifar-100-binary").is_dir() or (path / "cifar-100-python").is_dir():
-        return "cifar100"
-    if any((p / "images_variant_train.txt").is_file() for p in (path, path / "data")):
-        return "aircraft"
-    if any(path.glob("train*.csv")):
-        return "ufg"
-    kinds = [kind for kind in ("tar", "parquet") if any(path.glob(f"*.{kind}"))]
-    if len(kinds) > 1:
-        raise DataError("holds tar and Parquet shards", where=path, fix="say which: data.layout = tar or parquet")
-    return kinds[0] if kinds else "folder"
-
-
-def _refuse_unused(config: DataConfig, layout: str) -> None:
-    """A setting that this layout would not look at is a mistake, not a wish."""
-    for name, value, owners in (
-        ("groups", config.groups, ("csv", "parquet")), ("stage", config.stage, ("ufg",)),
-        ("train_list", config.train_list if config.train_list != "train" else None, ("ufg",)),
-    ):  # fmt: skip
-        if value is not None and layout not in owners:
-            raise ConfigError(
-                f"belongs to the layout {' or '.join(owners)}, but these data are {layout}", where=f"data.{name}"
-            )
 
 
 def long_tailed(images: ImageSet, num_classes: int, imbalance: float, *, seed: int) -> ImageSet:

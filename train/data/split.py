@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import DataError, did_you_mean
-from calibrant.train.data.image_set import ImageSet, Splits
+from calibrant.images.image_set import ImageSet
+from calibrant.images.labels import ALL, SPLIT_WORDS
+from calibrant.images.listing import ImageListing
+
+_SPLITS = tuple(SPLIT_WORDS)
+
+
+@dataclass(frozen=True)
+class Splits:
+    class_names: tuple[str, ...]
+    train: ImageSet
+    val: ImageSet
+    test: ImageSet | None = None
 
 
 def stratified(
@@ -88,25 +101,54 @@ def divide(
     return [images.rows(part) for part in index]
 
 
-def splits_of(
-    by_split: Mapping[str, ImageSet], class_names: tuple[str, ...], *, where: Path, val_fraction: float,
-    test_fraction: float, seed: int,
-) -> Splits:  # fmt: skip
-    """Splits of shards that are named after train, val and test, or of `all` together, divided here."""
-    if "all" in by_split and len(by_split) > 1:
+def splits_of(listing: ImageListing, *, val_fraction: float, test_fraction: float, seed: int) -> Splits:
+    """The splits that the data bring, and those that they lack, divided here."""
+    sets, names, where = listing.sets, listing.class_names, listing.where
+    strange = next((split for split in sets if split not in (*_SPLITS, ALL)), None)
+    if strange is not None:
+        raise DataError(f'split "{strange}" is not train, val or test', where=where)
+    if ALL in sets and len(sets) > 1:
         raise DataError(
             "some shards are named after a split (train, val, test) and some are not", where=where,
             fix="name all of them, or none",
         )  # fmt: skip
-    if "all" in by_split:
-        test, val, rest = divide(by_split["all"], (test_fraction, val_fraction), class_names=class_names, seed=seed)
-        return Splits(class_names, rest, val, test if len(test) else None)
-    if "train" not in by_split:
-        raise DataError("no shard is named train*", where=where, fix=did_you_mean("train", by_split))
-    if "val" in by_split:
-        return Splits(class_names, by_split["train"], by_split["val"], by_split.get("test"))
-    val, rest = divide(by_split["train"], (val_fraction,), class_names=class_names, seed=seed)
-    return Splits(class_names, rest, val, by_split.get("test"))
+    refuse_for_training(listing)
+    try:
+        if ALL in sets:
+            test, val, rest = divide(sets[ALL], (test_fraction, val_fraction), class_names=names, seed=seed)
+            return Splits(names, rest, val, test if len(test) else None)
+        if "train" not in sets:
+            raise DataError(f"has no images to train on, only {', '.join(sets)}", fix=did_you_mean("train", sets))
+        if "val" in sets:
+            return Splits(names, sets["train"], sets["val"], sets.get("test"))
+        val, rest = divide(sets["train"], (val_fraction,), class_names=names, seed=seed)
+    except DataError as error:
+        raise DataError(error.what, where=error.where or where, fix=error.fix) from None
+    return Splits(names, rest, val, sets.get("test"))
+
+
+def refuse_for_training(listing: ImageListing) -> None:
+    """A network needs two classes, a label of each image, and images of each class."""
+    names, where = listing.class_names, listing.where
+    if not names:
+        fix = "put the images of each class into a folder of its own, or make a list of them"
+        raise DataError(listing.bare, where=where, fix=fix)
+    for images in listing.sets.values():
+        bare = np.flatnonzero(images.labels < 0)
+        if len(bare):
+            raise DataError(f"{images.ids[bare[0]]} has no label, and training needs a class", where=where)
+    if len(names) < 2:
+        raise DataError(f'has one class ("{names[0]}"); a classifier needs two', where=where)
+    if listing.named:
+        return
+    first = listing.sets.get("train", next(iter(listing.sets.values()))).counts(len(names))
+    held = listing.whole().counts(len(names))
+    for k, name in enumerate(names):
+        if not held[k]:
+            raise DataError(f'class "{name}" has no images', where=where)
+        if not first[k]:
+            known = [n for n, count in zip(names, first, strict=True) if count]
+            raise DataError(f'class "{name}" is not in the training set', where=where, fix=did_you_mean(name, known))
 
 
 def refuse_shared_groups(splits: Splits, where: Path) -> Splits:

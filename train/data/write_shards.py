@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from calibrant.atomic import replacing
 from calibrant.errors import ConfigError, DataError
+from calibrant.images.image_set import ImageSet
 from calibrant.progress import bar
-from calibrant.train.data.image_set import ImageSet, Splits
+from calibrant.train.data.split import Splits
 
 ROW_GROUP = 16  # images; what is read to reach one of them
 _SIGNS = {b"\xff\xd8\xff": "jpg", b"\x89PNG": "png", b"BM": "bmp", b"II*\x00": "tif", b"MM\x00*": "tif"}

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from calibrant.config import to_table
 from calibrant.errors import DataError
+from calibrant.images.image_set import ImageSet
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.augment.donors import Donors
 from calibrant.train.config import TrainConfig
-from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.data.sources import SAMPLER_STRENGTH
+from calibrant.train.data.split import Splits
 from calibrant.train.distributed import Ranks
 from calibrant.train.losses.prior import weight_strength
 from calibrant.train.losses.shared.loss import Loss

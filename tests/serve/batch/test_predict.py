@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from calibrant.artifacts.predictions import read_predictions
 from calibrant.errors import DataError
 from calibrant.serve import load
 from calibrant.serve.batch import predict
-from calibrant.serve.batch.picture_source import Picture
 from calibrant.serve.batch.predict import predict_model
 
 
@@ -78,20 +78,18 @@ def test_an_interrupted_run_goes_on_where_it_was(
     folder, out = _folder(tmp_path / "data", tiny.CLASSES), tmp_path / "p.parquet"
     decode, seen = predict._decode, []
 
-    def interrupted(card: object, picture: Picture, content: object) -> object:
-        seen.append(picture.id)
+    def interrupted(card: Any, opened: Any) -> object:
+        seen.append(opened.args[0])  # the row
         if len(seen) > 9:
             raise KeyboardInterrupt
-        return decode(card, picture, content)  # type: ignore[arg-type]
+        return decode(card, opened)
 
     monkeypatch.setattr(predict, "_decode", interrupted)
     with pytest.raises(KeyboardInterrupt):
         predict_model(model_file, folder, out, part=4, batch_size=1, workers=1)
     assert not out.exists()
     seen.clear()
-    monkeypatch.setattr(
-        predict, "_decode", lambda card, picture, content: (seen.append(picture.id), decode(card, picture, content))[1]
-    )
+    monkeypatch.setattr(predict, "_decode", lambda card, opened: (seen.append(opened.args[0]), decode(card, opened))[1])
     predict_model(model_file, folder, out, part=4, batch_size=1, workers=1)
     assert len(seen) == 4  # two of three parts were there
     np.testing.assert_allclose(read_predictions(out).logits, _own(folder, read_predictions(out).ids, tiny), atol=2e-5)
@@ -135,9 +133,19 @@ def test_names_of_files_need_not_be_text(tmp_path: Path, model_file: Path, tiny:
         predict_model(model_file, folder, tmp_path / "q.parquet")
 
 
-def test_an_unknown_class_folder_is_refused(tmp_path: Path, model_file: Path, tiny: ModuleType) -> None:
-    with pytest.raises(DataError, match='"cranes" is not a class.*did you mean "crane"'):
-        predict_model(model_file, _folder(tmp_path / "d", ("cranes",), 1), tmp_path / "p.parquet")
+def test_a_folder_of_other_classes_is_predicted_and_its_names_are_kept(
+    tmp_path: Path, model_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = _folder(tmp_path / "d", ("cranes", "auk", "heron"), 2)
+    out = predict_model(model_file, data, tmp_path / "p.parquet", part=3)
+    got = read_predictions(out)
+    assert got.ids == ("auk/0.png", "auk/1.png", "cranes/0.png", "cranes/1.png", "heron/0.png", "heron/1.png")
+    assert got.labels.tolist() == [0, 0, -1, -1, -1, -1]
+    assert got.label_names == ("auk", "auk", "cranes", "cranes", "heron", "heron")
+    assert '4 of 6 images are of classes that the model does not know ("cranes"; did you mean "crane"?)' in caplog.text
+    assert got.labelled().ids == ("auk/0.png", "auk/1.png")
+    assert len(read_predictions(predict_model(model_file, data / "auk", tmp_path / "q.parquet"))) == 2
+    assert read_predictions(tmp_path / "q.parquet").label_names is None
 
 
 def test_offline_and_engine_agree(tmp_path: Path, model_file: Path, tiny: ModuleType) -> None:

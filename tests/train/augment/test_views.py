@@ -9,10 +9,10 @@ from PIL import Image
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.augment.crops import Augmentation
 from calibrant.train.augment.views import ViewMaker
-from calibrant.train.config import AugmentConfig
-from calibrant.train.data.folder import read_folder
+from calibrant.train.config import AugmentConfig, DataConfig
 from calibrant.train.data.loader import TrainDataset
 from calibrant.train.data.pixels import FileStore, whole
+from calibrant.train.data.sources import read_data
 from calibrant.train.evaluate import EvalSource, run_network
 from calibrant.train.model.feature_model import build_model
 
@@ -35,7 +35,7 @@ def test_logits_of_views_are_averaged(image_folder: Path) -> None:
     torch.manual_seed(0)
     network = build_model("test_resnet", 3, input_size=(16, 16)).eval()
     torch.nn.init.normal_(network.classifier_layers()[0].weight)  # type: ignore[arg-type]
-    images = read_folder(image_folder).val
+    images = read_data(DataConfig(path=image_folder)).val
 
     def logits(pixels: list[np.ndarray]) -> np.ndarray:  # type: ignore[type-arg]
         x = torch.from_numpy(np.stack([PRE.normalise(p) for p in pixels]))
@@ -53,7 +53,7 @@ def test_what_loader_workers_get_can_be_sent_to_a_new_process(image_folder: Path
     """Where processes are spawned and not forked (macOS, Windows) data sets travel by pickle."""
     import pickle
 
-    images = read_folder(image_folder).train
+    images = read_data(DataConfig(path=image_folder)).train
     evaluation = EvalSource(images, PRE, cache=False, workers=2, skip_bad=False, what="val", views="ten-crop")
     augmentation = Augmentation(AugmentConfig(policy="trivial", jitter=0.1), PRE)
     training = TrainDataset(images, FileStore(images, whole), augmentation, seed=1)

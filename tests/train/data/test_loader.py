@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from calibrant.images.image_set import ImageSet
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.augment.crops import Augmentation
 from calibrant.train.augment.donors import Donors
-from calibrant.train.config import AugmentConfig
-from calibrant.train.data.folder import read_folder
-from calibrant.train.data.image_set import ImageSet
+from calibrant.train.config import AugmentConfig, DataConfig
 from calibrant.train.data.loader import IGNORE, BatchPlan, TrainDataset, make_loader, to_network
 from calibrant.train.data.pixels import ArrayStore, FileStore, RaggedStore, decode_all, shrunk, whole
+from calibrant.train.data.sources import read_data
 from calibrant.train.seeds import uniform_rows
 
 SMALL = Preprocessing((16, 16), 16)
@@ -89,7 +89,7 @@ def test_a_random_resized_crop_shows_a_part_at_the_full_size() -> None:
 
 
 def test_the_number_of_workers_changes_nothing(image_folder: Path) -> None:
-    images = read_folder(image_folder).train
+    images = read_data(DataConfig(path=image_folder)).train
     batches = []
     for workers in (0, 2):
         dataset = TrainDataset(images, FileStore(images, whole), Augmentation(AugmentConfig(), SMALL), seed=4)
@@ -102,7 +102,7 @@ def test_the_number_of_workers_changes_nothing(image_folder: Path) -> None:
 
 
 def test_an_unreadable_file_becomes_an_ignored_row_and_is_named(image_folder: Path, tmp_path: Path) -> None:
-    images = read_folder(image_folder).train
+    images = read_data(DataConfig(path=image_folder)).train
     files = list(images.files or ())
     files[3] = tmp_path / "torn.png"
     files[3].write_bytes(b"\x89PNG\r\n\x1a\nno more")
@@ -116,7 +116,7 @@ def test_an_unreadable_file_becomes_an_ignored_row_and_is_named(image_folder: Pa
 def test_donors_come_with_their_labels_and_an_unreadable_one_is_named_and_lends_nothing(
     image_folder: Path, tmp_path: Path
 ) -> None:
-    images = read_folder(image_folder).train  # 14, 10 and 7 of blue, green and red
+    images = read_data(DataConfig(path=image_folder)).train  # 14, 10 and 7 of blue, green and red
     files = list(images.files or ())
     torn = [i for i in range(14, 31) if i % 2]
     for i in torn:
@@ -142,7 +142,7 @@ def test_donors_come_with_their_labels_and_an_unreadable_one_is_named_and_lends_
 
 
 def test_kept_pixels_are_those_of_the_files(image_folder: Path) -> None:
-    images = read_folder(image_folder).train
+    images = read_data(DataConfig(path=image_folder)).train
     parts, rows, bad = decode_all(images, shrunk(Preprocessing((32, 32), 32)), what="x", skip_bad=False)
     assert len(rows) == len(images)
     assert not bad

@@ -10,11 +10,12 @@ import pytest
 from PIL import Image
 
 from calibrant.errors import DataError
+from calibrant.images.image_set import ImageSet
 from calibrant.train import TrainConfig, fit
-from calibrant.train.data.folder import read_folder
-from calibrant.train.data.image_set import ImageSet
+from calibrant.train.config import DataConfig
 from calibrant.train.data.pixel_file import pixels_on_disk
 from calibrant.train.data.pixels import ArrayStore, Pixels, RaggedStore, whole
+from calibrant.train.data.sources import read_data
 from calibrant.train.run.folder import MODEL_FILE
 
 RECIPE = {"whole": True}
@@ -32,7 +33,7 @@ class Counted:
 
 
 def test_an_image_is_decoded_once_for_all_runs_and_its_pixels_are_the_same(image_folder: Path, tmp_path: Path) -> None:
-    images, count = read_folder(image_folder).train, Counted()
+    images, count = read_data(DataConfig(path=image_folder)).train, Counted()
     for _ in range(2):
         store, rows, bad = pixels_on_disk(images, count, tmp_path, recipe=RECIPE, what="x", skip_bad=False)
         assert isinstance(store, ArrayStore)
@@ -58,7 +59,7 @@ def test_images_of_several_sizes_stand_one_after_the_other(tmp_path: Path) -> No
 @pytest.mark.parametrize("change", ["file", "recipe", "order", "torn pixels", "torn index", "no index"])
 def test_what_changed_is_decoded_again(image_folder: Path, tmp_path: Path, change: str) -> None:
     root, cache = shutil.copytree(image_folder, tmp_path / "images"), tmp_path / "cache"
-    images, count = read_folder(root).train, Counted()
+    images, count = read_data(DataConfig(path=root)).train, Counted()
     pixels_on_disk(images, count, cache, recipe=RECIPE, what="x", skip_bad=False)
     data, index = next(cache.glob("*.pixels")), next(cache.glob("*.json"))
     recipe = RECIPE
@@ -85,7 +86,7 @@ def test_what_changed_is_decoded_again(image_folder: Path, tmp_path: Path, chang
 def test_unreadable_images_are_left_out_or_refused_each_time(image_folder: Path, tmp_path: Path) -> None:
     root = shutil.copytree(image_folder, tmp_path / "images")
     (root / "train" / "red" / "002.png").write_bytes(b"no image")
-    images = read_folder(root).train
+    images = read_data(DataConfig(path=root)).train
     with pytest.raises(DataError, match="train/red/002|002.png"):
         pixels_on_disk(images, whole, tmp_path / "cache", recipe=RECIPE, what="x", skip_bad=False)
     assert not list((tmp_path / "cache").iterdir())

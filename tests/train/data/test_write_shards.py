@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from calibrant.errors import ConfigError, DataError
+from calibrant.images.image_set import ImageSet
 from calibrant.train.cli import shards
 from calibrant.train.config import DataConfig, TrainConfig
-from calibrant.train.data.folder import read_folder
-from calibrant.train.data.image_set import ImageSet, Splits
 from calibrant.train.data.sources import read_data
+from calibrant.train.data.split import Splits
 from calibrant.train.data.write_shards import ROW_GROUP, write_shards
 
 
@@ -22,7 +22,7 @@ from calibrant.train.data.write_shards import ROW_GROUP, write_shards
 def test_shards_give_back_the_splits_bytes_and_classes_of_the_folder(
     image_folder: Path, tmp_path: Path, kind: str
 ) -> None:
-    splits = read_folder(image_folder)
+    splits = read_data(DataConfig(path=image_folder))
     written = write_shards(splits, tmp_path / "out", kind=kind, images_per_shard=10)  # type: ignore[arg-type]
     assert len(written.files) == 4 + 2 + 2  # 31, 15 and 15 images
     again = read_data(DataConfig(path=tmp_path / "out"))
@@ -76,11 +76,11 @@ def test_pixels_in_memory_become_png_and_overwriting_leaves_no_old_shard(tmp_pat
 
 
 def test_a_shard_folder_can_be_packed_again_over_itself(image_folder: Path, tmp_path: Path) -> None:
-    write_shards(read_folder(image_folder), tmp_path, images_per_shard=10)
+    write_shards(read_data(DataConfig(path=image_folder)), tmp_path, images_per_shard=10)
     before = read_data(DataConfig(path=tmp_path))
     write_shards(before, tmp_path, images_per_shard=8, overwrite=True)
     after = read_data(DataConfig(path=tmp_path))
-    source = read_folder(image_folder).train
+    source = read_data(DataConfig(path=image_folder)).train
     assert len(list(tmp_path.glob("train-*"))) == 4
     for i in (0, 9, 17, 30):
         np.testing.assert_array_equal(np.asarray(after.train.image(i)), np.asarray(source.image(i)))
@@ -88,7 +88,7 @@ def test_a_shard_folder_can_be_packed_again_over_itself(image_folder: Path, tmp_
 
 def test_a_file_that_is_no_image_is_named_and_a_missing_one_too(image_folder: Path, tmp_path: Path) -> None:
     root = shutil.copytree(image_folder, tmp_path / "torn")
-    splits = read_folder(root)
+    splits = read_data(DataConfig(path=root))
     (root / "train/red/003.png").write_bytes(b"not an image")
     with pytest.raises(DataError, match=r"train/red/003\.png: not a JPEG"):
         write_shards(splits, tmp_path / "out")
@@ -105,7 +105,7 @@ def test_training_from_shards_equals_training_from_files(image_folder: Path, tmp
     from calibrant.train import fit, train_config
     from calibrant.train.run.folder import MODEL_FILE
 
-    write_shards(read_folder(image_folder), tmp_path / "shards", images_per_shard=12)
+    write_shards(read_data(DataConfig(path=image_folder)), tmp_path / "shards", images_per_shard=12)
 
     def config(data: Path, out: str, workers: int) -> TrainConfig:
         return train_config({

@@ -18,10 +18,12 @@ from torch import Tensor
 
 from calibrant._version import __version__
 from calibrant.errors import ConfigError, DataError, FormatError, did_you_mean
+from calibrant.images.image_set import ImageSet
+from calibrant.images.labels import ALL
+from calibrant.images.layouts import list_images
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.progress import bar
-from calibrant.train.data.folder import class_folders, read_classes, read_known_classes, require_folder, split_folder
-from calibrant.train.data.image_set import ImageSet
+from calibrant.train.data.split import refuse_for_training
 from calibrant.train.heads.device import chosen_device
 from calibrant.train.heads.features.backbone import (
     BACKBONE_FILE,
@@ -82,22 +84,13 @@ class Extracted:
 
 
 def read_splits(path: Path) -> tuple[tuple[str, ...], dict[str, ImageSet]]:
-    """Class names and the splits of an image folder as they are on disk; a folder of classes is one split, train.
+    """Class names and the splits of the images as they lie there; what is not divided is one split, train.
 
     Nothing is held out here: that belongs to the head, so that one cache serves many divisions.
     """
-    require_folder(path)
-    train = split_folder(path, "train")
-    if train is None:
-        classes = class_folders(path)
-        return tuple(classes), {"train": read_classes(path, classes)}
-    classes = class_folders(train)
-    splits = {"train": read_classes(train, classes, root=path)}
-    for name in ("val", "test"):
-        folder = split_folder(path, name)
-        if folder is not None:
-            splits[name] = read_known_classes(folder, classes, root=path)
-    return tuple(classes), splits
+    listing = list_images(path)
+    refuse_for_training(listing)
+    return listing.class_names, {"train" if name == ALL else name: images for name, images in listing.sets.items()}
 
 
 def extract(config: FeatureConfig) -> Extracted:

@@ -1,10 +1,13 @@
-"""Labelled images, on disk or in memory, and their division into training, validation and test sets."""
+"""Images in one order, wherever they lie: files, rows of shards, or pixels in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +34,7 @@ class Slice:
 
 
 class Packed(Protocol):
-    """An image inside a file of many."""
+    """An image inside a file of many. Where it has a `shard`, that streams many of them in order."""
 
     @property
     def path(self) -> Path: ...
@@ -48,6 +51,7 @@ class ImageSet:
     files: tuple[Path | Packed, ...] | None = None
     pixels: NDArray[np.uint8] | None = None
     groups: tuple[str, ...] | None = None  # images of one group never go to two splits
+    label_names: tuple[str | None, ...] | None = None  # of the data, where a model knows only some of them
 
     def __post_init__(self) -> None:
         count = len(self.files) if self.files is not None else len(self.pixels) if self.pixels is not None else -1
@@ -73,22 +77,37 @@ class ImageSet:
             raise DataError(error.what, where=self.ids[i]) from None
         return open_image(content, name=self.ids[i])
 
+    def in_order(self, start: int, stop: int) -> Iterator[tuple[int, Callable[[], Image.Image]]]:
+        """Rows `start` up to `stop` with what decodes each, for any thread. Shards are read as a stream, so that a row
+        group of any size is never in memory as a whole.
+        """
+        files = self.files or (None,) * len(self)
+        for shard, rows in groupby(range(start, stop), key=lambda i: getattr(files[i], "shard", None)):
+            if shard is None:
+                yield from ((i, partial(self.image, i)) for i in rows)
+                continue
+            some = list(rows)
+            for i, content in zip(some, shard.stream([files[i] for i in some]), strict=True):
+                yield i, partial(self._of_content, i, content)
+
+    def _of_content(self, i: int, content: Callable[[], bytes]) -> Image.Image:
+        try:
+            return open_image(content(), name=self.ids[i])
+        except DataError as error:
+            raise DataError(error.what, where=self.ids[i], fix=error.fix) from None
+
+    def place(self, i: int) -> Path | None:
+        """The file that image i is in or is."""
+        file = None if self.files is None else self.files[i]
+        return file if file is None or isinstance(file, Path) else file.path
+
     def rows(self, index: NDArray[np.intp]) -> ImageSet:
-        return ImageSet(
-            tuple(self.ids[i] for i in index), self.labels[index],
-            None if self.files is None else tuple(self.files[i] for i in index),
-            None if self.pixels is None else self.pixels[index],
-            None if self.groups is None else tuple(self.groups[i] for i in index),
-        )  # fmt: skip
+        def of(values: Sequence[Any] | None) -> Any:
+            return None if values is None else tuple(values[i] for i in index)
+
+        pixels = None if self.pixels is None else self.pixels[index]
+        return ImageSet(of(self.ids), self.labels[index], of(self.files), pixels, of(self.groups), of(self.label_names))
 
     def counts(self, num_classes: int) -> NDArray[np.int64]:
         """Images of each class."""
         return np.bincount(self.labels[self.labels >= 0], minlength=num_classes).astype(np.int64)
-
-
-@dataclass(frozen=True)
-class Splits:
-    class_names: tuple[str, ...]
-    train: ImageSet
-    val: ImageSet
-    test: ImageSet | None = None

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from calibrant.errors import DataError
-from calibrant.train.data.folder import read_folder
-from calibrant.train.data.image_set import ImageSet
+from calibrant.images.image_set import ImageSet
+from calibrant.train.config import DataConfig
+from calibrant.train.data.sources import read_data
 from calibrant.train.data.split import divide, stratified
 
 
@@ -17,7 +18,7 @@ def _copy(image_folder: Path, tmp_path: Path) -> Path:
 
 
 def test_split_folders_are_read_in_sorted_class_order(image_folder: Path) -> None:
-    splits = read_folder(image_folder)
+    splits = read_data(DataConfig(path=image_folder))
     assert splits.class_names == ("blue", "green", "red")
     assert splits.train.counts(3).tolist() == [14, 10, 7]
     assert splits.test is not None
@@ -28,41 +29,41 @@ def test_split_folders_are_read_in_sorted_class_order(image_folder: Path) -> Non
 def test_without_val_a_fifth_of_train_is_taken_class_by_class(image_folder: Path, tmp_path: Path) -> None:
     root = _copy(image_folder, tmp_path)
     shutil.rmtree(root / "val")
-    splits = read_folder(root)
+    splits = read_data(DataConfig(path=root))
     assert splits.val.counts(3).tolist() == [3, 2, 1]  # round(.2 * 14, 10, 7)
     assert not set(splits.val.ids) & set(splits.train.ids)
-    assert splits.val.ids == read_folder(root).val.ids
+    assert splits.val.ids == read_data(DataConfig(path=root)).val.ids
 
 
 def test_a_flat_folder_gives_three_splits_without_overlap(image_folder: Path) -> None:
-    splits = read_folder(image_folder / "train")
+    splits = read_data(DataConfig(path=image_folder / "train"))
     assert splits.test is not None
     ids = [*splits.train.ids, *splits.val.ids, *splits.test.ids]
     assert len(set(ids)) == len(ids) == 31
     assert splits.test.counts(3).tolist() == splits.val.counts(3).tolist() == [3, 2, 1]
-    assert read_folder(image_folder / "train", test_fraction=0.0).test is None
+    assert read_data(DataConfig(path=image_folder / "train", test_fraction=0.0)).test is None
 
 
 def test_missing_folder_empty_class_and_lone_class_are_named(image_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such folder"):
-        read_folder(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="no such file or folder"):
+        read_data(DataConfig(path=tmp_path / "nowhere"))
     root = _copy(image_folder, tmp_path)
     (root / "train" / "violet").mkdir()
     with pytest.raises(DataError, match='class "violet" has no images'):
-        read_folder(root)
+        read_data(DataConfig(path=root))
     with pytest.raises(DataError, match="no class folders"):
-        read_folder(root / "train" / "red")
+        read_data(DataConfig(path=root / "train" / "red"))
     (root / "one").mkdir()
     shutil.move(root / "train" / "red", root / "one" / "red")
     with pytest.raises(DataError, match=r'one class \("red"\)'):
-        read_folder(root / "one")
+        read_data(DataConfig(path=root / "one"))
 
 
 def test_a_class_that_only_validation_has_is_refused(image_folder: Path, tmp_path: Path) -> None:
     root = _copy(image_folder, tmp_path)
     (root / "val" / "red").rename(root / "val" / "rad")
     with pytest.raises(DataError, match='class "rad" is not in the training set; did you mean "red"'):
-        read_folder(root)
+        read_data(DataConfig(path=root))
 
 
 def test_a_class_of_one_image_cannot_be_split(image_folder: Path, tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_a_class_of_one_image_cannot_be_split(image_folder: Path, tmp_path: Path
     for file in sorted((root / "red").iterdir())[1:]:
         file.unlink()
     with pytest.raises(DataError, match='class "red" has one image'):
-        read_folder(root)
+        read_data(DataConfig(path=root))
 
 
 def test_every_class_keeps_a_training_image() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ import pytest
 from PIL import Image
 
 from calibrant.errors import CalibrantError, ConfigError, DataError
+from calibrant.images.layouts import images_to_predict, list_images
+from calibrant.images.row_groups import RowGroups
 from calibrant.train.config import DataConfig
-from calibrant.train.data.image_set import Splits
-from calibrant.train.data.parquet_shards import _RowGroups
 from calibrant.train.data.sources import read_data
+from calibrant.train.data.split import Splits
+
+CLASSES = ("auk", "bittern", "crane", "dunlin")
 
 
 def _png(value: int) -> bytes:
@@ -95,14 +99,14 @@ def test_split_and_group_columns_are_obeyed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "settings", "said"),
     [
-        ({"image": [b"x"] * 4, "species": ["a", "b"] * 2}, {}, "no column label, labels or class.*species"),
+        ({"image": [b"x"] * 4, "species": ["a", "b"] * 2}, {}, "no column label, labels, class or fine_label.*species"),
         ({"logits": [[0.1]] * 4, "label": ["a", "b"] * 2}, {}, "no column of image bytes.*predictions file"),
-        ({"image": [b"x"] * 4, "label": ["a", "b", None, "b"]}, {}, "label of row 2 is None"),
-        ({"image": [b"x"] * 4, "label": [0, 1, -1, 1]}, {}, "label of row 2 is -1"),
+        ({"image": [b"x"] * 4, "label": ["a", "b", None, "b"]}, {}, "train.parquet/2 has no label"),
+        ({"image": [b"x"] * 4, "label": [0, 1, -1, 1]}, {}, "train.parquet/2 has no label"),
         ({"image": [b"x"] * 4, "label": [0.5, 1.0, 0.0, 1.0]}, {}, "label of row 0 is 0.5"),
-        ({"image": [b"x"] * 4, "label": ["a"] * 4}, {}, "fewer than two classes"),
+        ({"image": [b"x"] * 4, "label": ["a"] * 4}, {}, "has one class"),
         ({"image": [b"x"] * 4, "label": ["a", "b"] * 2}, {"groups": "plnt"}, 'has no column "plnt"'),
-        ({"image": [b"x"] * 4, "label": ["a", "b"] * 2, "split": ["train", "dev", "test", "x"]}, {}, 'split "dev"'),
+        ({"image": [b"x"] * 4, "label": ["a", "b"] * 2, "split": ["train", "dev", "test", "x"]}, {}, 'split "x" is'),
         ({"image": [], "label": []}, {}, "no column of image bytes|holds no rows"),
     ],
 )  # fmt: skip
@@ -173,11 +177,11 @@ def test_groups_elsewhere_are_refused_by_layout(tmp_path: Path) -> None:
 
 
 def test_the_row_groups_read_last_are_kept_up_to_their_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import calibrant.train.data.parquet_shards as module
+    import calibrant.images.row_groups as module
 
     _write(tmp_path / "a.parquet", {"image": [bytes([i]) * 100 for i in range(12)], "label": ["a", "b"] * 6})
     monkeypatch.setattr(module, "KEPT_BYTES", 1000)  # two groups of four rows, and not three
-    kept = _RowGroups()
+    kept = RowGroups()
     read: list[int] = []
     original = kept._read
     monkeypatch.setattr(
@@ -186,3 +190,92 @@ def test_the_row_groups_read_last_are_kept_up_to_their_limit(tmp_path: Path, mon
     for group in (0, 1, 0, 2, 0, 1):
         assert kept.get(tmp_path / "a.parquet", group, "image")[0].as_py() == bytes([4 * group]) * 100
     assert read == [0, 1, 2, 1]  # 1 went when 2 came, since 0 had been used since
+
+
+def test_numbers_that_hugging_face_names_are_read_by_name(tmp_path: Path) -> None:
+    """Another order of the classes than the model's: the names count."""
+    columns: dict[str, list[Any]] = {"image": [_png(0)] * 3, "label": [0, 3, -1]}
+    _write(tmp_path / "a.parquet", columns, names=["crane", "auk", "dunlin", "bittern"])
+    found = images_to_predict(tmp_path / "a.parquet", CLASSES, split="test")
+    assert found.labels.tolist() == [2, 1, -1]
+    assert found.ids == ("a.parquet/0", "a.parquet/1", "a.parquet/2")
+    assert found.label_names is None
+    other = images_to_predict(tmp_path / "a.parquet", ("cranes", "bittern"), split="test")
+    assert other.labels.tolist() == [-1, 1, -1]
+    assert other.label_names == ("crane", "bittern", None)
+
+
+def test_numbers_without_names_are_the_models_unless_one_cannot_be(tmp_path: Path) -> None:
+    _write(tmp_path / "a.parquet", {"image": [_png(0)] * 3, "label": [0, 3, 1]})
+    assert images_to_predict(tmp_path / "a.parquet", CLASSES, split="test").labels.tolist() == [0, 3, 1]
+    _write(tmp_path / "a.parquet", {"image": [_png(0)] * 3, "label": [0, 4, 1]})
+    found = images_to_predict(tmp_path / "a.parquet", CLASSES, split="test")
+    assert found.labels.tolist() == [-1, -1, -1]
+    assert found.label_names == ("0", "4", "1")
+
+
+def test_fine_labels_of_the_hubs_cifar100_are_found_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    images = [{"bytes": _png(i), "path": None} for i in range(4)]
+    table = pa.table({"img": images, "fine_label": [1, 0, 1, 0], "coarse_label": [0] * 4})
+    features = {"features": {"fine_label": {"names": ["apple", "bee"]}}}
+    table = table.replace_schema_metadata({"huggingface": json.dumps({"info": features})})
+    pq.write_table(table, tmp_path / "data" / "test-00000-of-00001.parquet")
+    (tmp_path / "README.md").write_text("")
+    found = images_to_predict(tmp_path, ("apple", "bee"), split="test")
+    assert found.labels.tolist() == [1, 0, 1, 0]
+    assert found.ids[0] == "test-00000-of-00001.parquet/0"
+
+
+def test_a_stream_reads_only_the_row_groups_that_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        _write(tmp_path / f"{name}.parquet", {"image": [_png(n) for n in range(20)]})
+    found = images_to_predict(tmp_path, CLASSES, split="test")
+    read: list[int] = []
+    original = pq.ParquetFile.iter_batches
+
+    def noted(self: Any, rows: int, *, row_groups: list[int], columns: list[str]) -> Any:
+        read.append(*row_groups)
+        return original(self, rows, row_groups=row_groups, columns=columns)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", noted)
+    for start, stop, groups in ((0, 40, 10), (3, 9, 3), (18, 23, 2), (39, 40, 1), (5, 5, 0)):
+        read.clear()
+        got = [(i, _value(opened())) for i, opened in found.in_order(start, stop)]
+        assert got == [(n, n % 20) for n in range(start, stop)]
+        assert len(read) == groups
+
+
+def test_a_column_of_splits_chooses_rows(tmp_path: Path) -> None:
+    splits = ["train", "test", "train", "validation", "test", "train", "test"]
+    columns = {"image": [_png(n) for n in range(7)], "split": splits, "label": list("0120123")}
+    for name in ("a", "b"):
+        _write(tmp_path / f"{name}.parquet", columns, rows=2)
+    found = images_to_predict(tmp_path, CLASSES, split="test")
+    assert found.ids == tuple(f"{name}.parquet/{n}" for name in "ab" for n in (1, 4, 6))
+    assert found.labels.tolist() == [1, 1, 3] * 2
+    assert [_value(opened()) for _, opened in found.in_order(1, 5)] == [4, 6, 1, 4]
+    assert images_to_predict(tmp_path / "a.parquet", CLASSES, split="dev").ids == ("a.parquet/3",)
+    with pytest.raises(DataError, match='no split "holdout".*train, test, val'):
+        images_to_predict(tmp_path, CLASSES, split="holdout")
+
+
+def test_a_listing_travels_to_another_process_without_its_open_files(tmp_path: Path) -> None:
+    _write(tmp_path / "a.parquet", {"image": [_png(n) for n in range(8)], "label": ["a", "b"] * 4})
+    images = list_images(tmp_path).whole()
+    assert _value(images.image(5)) == 5
+    again = pickle.loads(pickle.dumps(images))
+    assert [_value(again.image(i)) for i in (7, 0)] == [7, 0]
+    assert len({id(file.shard.kept) for file in again.files}) == 1
+
+
+def test_what_is_no_shard_is_said(tmp_path: Path) -> None:
+    (tmp_path / "b.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(DataError, match="cannot be read as a Parquet file"):
+        images_to_predict(tmp_path / "b.parquet", CLASSES, split="test")
+    pq.write_table(pa.table({"id": ["a"], "logits": [[0.0]]}), tmp_path / "c.parquet")
+    with pytest.raises(DataError, match="no column of image bytes .*predictions file"):
+        images_to_predict(tmp_path / "c.parquet", CLASSES, split="test")
+    (tmp_path / "a.tar").write_bytes(b"")
+    with pytest.raises(DataError, match="holds tar and Parquet shards"):
+        images_to_predict(tmp_path, CLASSES, split="test")
