@@ -22,7 +22,7 @@ from calibrant.serve.engine.pixels import decode
 from calibrant.serve.engine.result import Result, answer
 from calibrant.serve.engine.session import Arrays
 from calibrant.serve.limits import Limits
-from calibrant.serve.models.batcher import Job
+from calibrant.serve.models.job import Job
 from calibrant.serve.models.model import Model
 from calibrant.serve.models.repository import Repository
 from calibrant.serve.protocol.errors import BadInput, Overloaded, QueueFull, Refusal

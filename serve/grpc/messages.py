@@ -11,17 +11,9 @@ from calibrant.serve.grpc import wire
 from calibrant.serve.models.model import Model
 from calibrant.serve.protocol import tensor_values
 from calibrant.serve.protocol.answer import classification
+from calibrant.serve.protocol.checks import assemble, check_input, check_output, implied, refuse_shared_memory
 from calibrant.serve.protocol.errors import BadInput
-from calibrant.serve.protocol.request import (
-    InferRequest,
-    Target,
-    Wanted,
-    assemble,
-    check_input,
-    check_output,
-    implied,
-    refuse_shared_memory,
-)
+from calibrant.serve.protocol.request import InferRequest, Target, Wanted
 from calibrant.serve.protocol.tensors import NUMPY, TensorSpec, datatype_of, to_bytes
 
 _DATA_TYPES = ["INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16",

@@ -19,8 +19,9 @@ from calibrant.serve.models.model import Model
 from calibrant.serve.monitor.labels import read_labels
 from calibrant.serve.processes.other_workers import FLUSH, merged_metrics
 from calibrant.serve.protocol.answer import encode
+from calibrant.serve.protocol.body import json_object, parse
 from calibrant.serve.protocol.errors import BadInput, NotFound, UnknownEncoding
-from calibrant.serve.protocol.request import InferRequest, json_object, parse
+from calibrant.serve.protocol.request import InferRequest
 
 if TYPE_CHECKING:
     from calibrant.serve.http.app import Application

@@ -15,49 +15,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from calibrant.serve.engine.session import Arrays, Session
-from calibrant.serve.protocol.errors import DeadlinePassed, InternalError, NotReady, Refusal
+from calibrant.serve.models.batch_runner import BatchRunner, alike
+from calibrant.serve.models.job import Job
+from calibrant.serve.models.statistics import Counts
+from calibrant.serve.protocol.errors import DeadlinePassed, NotReady
 
 log = logging.getLogger(__name__)
 
 HOLD_SECONDS, HOLD_SHARE = 0.003, 0.05  # of the time that the next request has queued
 TURN_SECONDS = 0.02  # what a batch may take of the event loop's time
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """A request in the queue. `result` or `error` is set when it comes back."""
-
-    feeds: Arrays
-    rows: int
-    outputs: tuple[str, ...]
-    done: Callable[[Job], None]
-    deadline: float = float("inf")  # time.monotonic
-    cancelled: bool = False
-    result: Arrays | None = None
-    error: Exception | None = None
-    queued: float = 0.0
-    started: float = 0.0
-    finished: float = 0.0
-
-
-@dataclass(slots=True)
-class Counts:
-    """Totals since the start, in nanoseconds and counts, as the statistics extension wants them."""
-
-    executions: int = 0
-    rows: int = 0
-    queue_ns: int = 0
-    compute_ns: int = 0
-    input_ns: int = 0
-    dropped: int = 0
-    reruns: int = 0
 
 
 class Batcher:
@@ -78,6 +46,7 @@ class Batcher:
         self.session = session
         self.cap = cap if cap is not None else session.cap
         self.counts = Counts()
+        self._runner = BatchRunner(session, self.counts, self.cap)
         self.batch_sizes: dict[int, list[int]] = {}  # rows: [runs, nanoseconds]
         self._deliver = deliver or _call_back
         self._soon = soon
@@ -125,7 +94,7 @@ class Batcher:
         try:
             self.counts.dropped += len(dropped)
             if batch:
-                self._run(batch)
+                self._runner.run(batch)
             _call_back(dropped + batch)
             if batch:
                 self._count(batch)  # only now: the callers have waited long enough
@@ -204,7 +173,7 @@ class Batcher:
                 self.counts.dropped += len(dropped)
                 ready += dropped
             if batch:
-                self._run(batch)
+                self._runner.run(batch)
                 self._count(batch)
                 ready += batch
 
@@ -232,28 +201,13 @@ class Batcher:
                 if not job.cancelled:
                     job.error = DeadlinePassed(f"the deadline passed after {now - job.queued:.3f} s in the queue")
                 continue
-            if batch and (not self.session.batched or rows + job.rows > self.cap or not _alike(job, batch[0])):
+            if batch and (not self.session.batched or rows + job.rows > self.cap or not alike(job, batch[0])):
                 break
             batch.append(self._waiting.popleft())
             self._waiting_rows -= job.rows
             rows += job.rows
         self._running_rows, self._running_since = rows, now
         return batch, dropped
-
-    def _run(self, batch: list[Job]) -> None:
-        started = time.monotonic()
-        for job in batch:
-            job.started = started
-        try:
-            self._run_together(batch)
-        except Exception as error:
-            if len(batch) == 1:
-                batch[0].error = self._blame(error)
-            else:
-                self._rerun(batch, error)
-        finished = time.monotonic()
-        for job in batch:
-            job.finished = finished
 
     def _count(self, batch: list[Job]) -> None:
         started, finished = batch[0].started, batch[0].finished
@@ -267,68 +221,6 @@ class Batcher:
         size = self.batch_sizes.setdefault(rows, [0, 0])
         size[0] += 1
         size[1] += int((finished - started) * 1e9)
-
-    def _rerun(self, batch: list[Job], error: Exception) -> None:
-        log.warning(
-            "%s: a batch of %d requests failed (%s); running them singly", self.session.path.name, len(batch), error
-        )
-        for job in batch:
-            self.counts.reruns += 1
-            try:
-                self._run_together([job])
-            except Exception as own:
-                job.error = self._blame(own)
-
-    def _blame(self, error: Exception) -> Exception:
-        if isinstance(error, Refusal):
-            return error
-        log.error("%s: a request failed: %s", self.session.path.name, error)
-        return InternalError(f"the model failed on this input ({type(error).__name__})")
-
-    def _run_together(self, batch: list[Job]) -> None:
-        first = batch[0]
-        names = first.outputs if len(batch) == 1 else tuple(dict.fromkeys(n for job in batch for n in job.outputs))
-        if len(batch) == 1:
-            first.result = self._run_one(first, names)
-            return
-        start = time.perf_counter_ns()
-        feeds = {name: np.concatenate([_rows_of(job.feeds[name], job.rows) for job in batch]) for name in first.feeds}
-        self.counts.input_ns += time.perf_counter_ns() - start
-        outputs = self.session.run(feeds, names)
-        rows = sum(job.rows for job in batch)
-        for name, array in outputs.items():
-            if len(array) != rows:
-                raise InternalError(f'output "{name}" has {len(array)} rows for {rows}')
-        at = 0
-        for job in batch:
-            job.result = {name: outputs[name][at : at + job.rows] for name in job.outputs}
-            at += job.rows
-
-    def _run_one(self, job: Job, names: tuple[str, ...]) -> Arrays:
-        if not self.session.batched:
-            return self.session.run(job.feeds, names)
-        feeds = {name: _rows_of(array, job.rows) for name, array in job.feeds.items()}
-        step = max(self.cap, 1)
-        if job.rows <= max(step, 4):
-            return self.session.run(feeds, names)
-        # A large request in slices: no more memory than the cap, and no slower than the measured best.
-        parts = [
-            self.session.run({name: array[at : at + step] for name, array in feeds.items()}, names)
-            for at in range(0, job.rows, step)
-        ]
-        return {name: np.concatenate([part[name] for part in parts]) for name in names}
-
-
-def _alike(job: Job, other: Job) -> bool:
-    """Same inputs, of the same shape but for the rows."""
-    if job.feeds.keys() != other.feeds.keys():
-        return False
-    return all(array.shape[1:] == other.feeds[name].shape[1:] for name, array in job.feeds.items())
-
-
-def _rows_of(array: NDArray[Any], rows: int) -> NDArray[Any]:
-    """A knob tensor of one row stands for all rows of its request."""
-    return array if len(array) == rows else np.repeat(array, rows, axis=0)
 
 
 def _call_back(jobs: list[Job]) -> None:

@@ -15,7 +15,8 @@ from calibrant.serve.engine.knobs import Knobs
 from calibrant.serve.engine.result import answer, require_energy
 from calibrant.serve.engine.session import Arrays, Session
 from calibrant.serve.models import derived
-from calibrant.serve.models.batcher import Batcher, Job
+from calibrant.serve.models.batcher import Batcher
+from calibrant.serve.models.job import Job
 from calibrant.serve.models.statistics import Statistics
 from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.protocol.errors import BadInput, NotFound

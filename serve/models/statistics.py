@@ -36,3 +36,16 @@ class Statistics:
     shadowed: int = 0
     last_inference_ms: int = 0
     latency: Histogram = field(default_factory=Histogram)
+
+
+@dataclass(slots=True)
+class Counts:
+    """Totals since the start, in nanoseconds and counts, as the statistics extension wants them."""
+
+    executions: int = 0
+    rows: int = 0
+    queue_ns: int = 0
+    compute_ns: int = 0
+    input_ns: int = 0
+    dropped: int = 0
+    reruns: int = 0

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from calibrant.errors import did_you_mean
+from calibrant.serve.protocol.body import json_object
 from calibrant.serve.protocol.errors import BadInput, TooLarge
-from calibrant.serve.protocol.request import json_object
 
 if TYPE_CHECKING:
     from calibrant.serve.monitor.monitor import Monitor

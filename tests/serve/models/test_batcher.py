@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from calibrant.serve.engine.session import Session
-from calibrant.serve.models.batcher import Batcher, Job
+from calibrant.serve.models.batcher import Batcher
+from calibrant.serve.models.job import Job
 from calibrant.serve.protocol.errors import DeadlinePassed, InternalError, Refusal
 
 OUTPUTS = ("probabilities",)

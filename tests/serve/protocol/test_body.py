@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrant.errors import CalibrantError
-from calibrant.serve.protocol import request
+from calibrant.serve.protocol import body as body_
 from calibrant.serve.protocol.answer import encode
 from calibrant.serve.protocol.errors import Refusal
 from calibrant.serve.protocol.request import InferRequest, Target
@@ -31,7 +31,7 @@ def message(**changes: Any) -> dict[str, Any]:
 
 def parse(body: dict[str, Any], tail: bytes = b"", *, to: Target | None = None) -> InferRequest:
     head = json.dumps(body).encode()
-    return request.parse(memoryview(head + tail), len(head) if tail else None, to or target())
+    return body_.parse(memoryview(head + tail), len(head) if tail else None, to or target())
 
 
 def refused(body: Any, tail: bytes = b"", *, to: Target | None = None) -> str:
@@ -64,10 +64,10 @@ def test_foreign_keys_and_parameters_are_ignored() -> None:
 
 def test_a_raw_body_is_the_one_input() -> None:
     data = np.arange(18, dtype="<f4")
-    found = request.parse(memoryview(data.tobytes()), 0, target())
+    found = body_.parse(memoryview(data.tobytes()), 0, target())
     np.testing.assert_array_equal(found.feeds["x"], data.reshape(3, 2, 3))
     with pytest.raises(Refusal, match="do not fill"):
-        request.parse(memoryview(data.tobytes()[:-1]), 0, target())
+        body_.parse(memoryview(data.tobytes()[:-1]), 0, target())
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_each_mistake_in_the_request_is_said(body: dict[str, Any], says: str) ->
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"3", b"\xff\xfe", b'{"inputs": NaN}', b"[" * 5000])
 def test_what_is_no_json_object_is_refused(text: bytes) -> None:
     with pytest.raises(Refusal):
-        request.parse(memoryview(text), None, target())
+        body_.parse(memoryview(text), None, target())
 
 
 def test_sizes_must_add_up_to_the_body() -> None:
@@ -142,7 +142,7 @@ def test_sizes_must_add_up_to_the_body() -> None:
     assert "1 bytes follow" in refused(body, bytes(49))
     assert "needs 48 bytes, got 44" in refused(message(data=..., parameters={"binary_data_size": 44}), bytes(44))
     with pytest.raises(Refusal, match="is 99 but the body has 2"):
-        request.parse(memoryview(b"{}"), 99, target())
+        body_.parse(memoryview(b"{}"), 99, target())
 
 
 def test_binary_values_that_are_not_finite_are_refused() -> None:
