@@ -17,10 +17,21 @@ import click
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
 @click.option("--grpc-port", type=click.IntRange(0, 65535), help="Also serve gRPC there; needs grpcio. 0: a free one.")
 @click.option("--provider", "providers", multiple=True, metavar="NAME", help="cpu, cuda, tensorrt, openvino, ...")
-@click.option("--engine", type=click.Choice(["calibrant", "ray"]), default="calibrant", show_default=True,
-              help="What takes connections and scales: our own server, or Ray Serve.")  # fmt: skip
-@click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 256), metavar="N",
-              help="Processes that share the port; each has its own copy of the models.")  # fmt: skip
+@click.option(
+    "--engine",
+    type=click.Choice(["calibrant", "ray"]),
+    default="calibrant",
+    show_default=True,
+    help="What takes connections and scales: our own server, or Ray Serve.",
+)
+@click.option(
+    "--workers",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 256),
+    metavar="N",
+    help="Processes that share the port; each has its own copy of the models.",
+)
 @click.option(
     "--threads", type=click.IntRange(1, 1024), help="Threads of one model. [default: the cores available / workers]"
 )
@@ -28,8 +39,12 @@ import click
 @click.option("--huge-pages/--no-huge-pages", default=True, show_default=True, help="Ask Linux for huge pages.")
 @click.option("--monitor", is_flag=True, help="Watch confidence, drift and, with labels, calibration.")
 @click.option("--feedback-log", type=click.Path(path_type=Path), metavar="DIR", help="Also keep every answer there.")
-@click.option("--baseline", type=click.Path(path_type=Path), metavar="PREDICTIONS.parquet",
-              help="Labelled held-out rows: what is normal. [default: the first 1,000 labels]")  # fmt: skip
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    metavar="PREDICTIONS.parquet",
+    help="Labelled held-out rows: what is normal. [default: the first 1,000 labels]",
+)
 @click.option(
     "--sample",
     default=1.0,
@@ -46,12 +61,24 @@ import click
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="PEM certificate chain: serve HTTPS.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="PEM key, where it is not in the certificate's file.")
 @click.option("--admin", is_flag=True, help="Let callers load and unload the models.")
-@click.option("--reload", "reload_seconds", default=2.0, show_default=True, type=click.FloatRange(0),
-              help="Seconds between looks for changed files; 0 never looks.")  # fmt: skip
+@click.option(
+    "--reload",
+    "reload_seconds",
+    default=2.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Seconds between looks for changed files; 0 never looks.",
+)
 @click.option("--max-body", default=64, show_default=True, type=click.IntRange(1, 4096), help="MiB of one request.")
 @click.option("--max-wait", default=5.0, show_default=True, type=click.FloatRange(0.001), help="Seconds in the queue.")
-@click.option("--grace", default=0.0, show_default=True, type=click.FloatRange(0), metavar="SECONDS",
-              help="From SIGTERM (not ready) to taking no new connections.")  # fmt: skip
+@click.option(
+    "--grace",
+    default=0.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="From SIGTERM (not ready) to taking no new connections.",
+)
 @click.option("--ready-file", type=click.Path(path_type=Path), help="JSON with host, port, pid, written when ready.")
 @click.option("--access-log", is_flag=True, help="A JSON line on stderr for every request.")
 @click.option("--quiet", is_flag=True, help="Warnings and errors only on stderr.")
@@ -93,12 +120,15 @@ def serve(
         specs = [dataclasses.replace(specs[0], name=name)]
     _log_to_stderr(quiet=quiet, access=options["access_log"], worker=None if seat is None else seat.number)
     config = ServeConfig(
-        specs, providers=providers or None, grace_seconds=grace,
+        specs,
+        providers=providers or None,
+        grace_seconds=grace,
         canaries=tuple(Share.parse(text, "--canary") for text in canaries),
         shadows=tuple(Share.parse(text, "--shadow") for text in shadows),
         limits=Limits(max_body=max_body << 20, max_wait=max_wait),
-        watch=MonitorConfig(sample=sample, keep_days=keep_days), **options,
-    )  # fmt: skip
+        watch=MonitorConfig(sample=sample, keep_days=keep_days),
+        **options,
+    )
     if engine == "ray":
         from calibrant.serve.processes import ray
 
@@ -124,9 +154,10 @@ def _announce(url: str, names: list[str], grpc_port: int | None, workers: int) -
 def _log_to_stderr(*, quiet: bool, access: bool, worker: int | None) -> None:
     who = "" if worker is None else f"worker {worker} "
     logging.basicConfig(
-        level=logging.WARNING if quiet else logging.INFO, stream=sys.stderr,
+        level=logging.WARNING if quiet else logging.INFO,
+        stream=sys.stderr,
         format=f"%(asctime)s {who}%(levelname)s %(name)s: %(message)s",
-    )  # fmt: skip
+    )
     if access:  # bare JSON lines, also when the rest is quiet
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(message)s"))

@@ -59,8 +59,11 @@ def predict_spans(
         try:
             _spread(ray, handles, order, fingerprint, deque(spans), keep)
         except ray.exceptions.RayError as error:
-            raise ModelError(f"an actor of Ray failed ({_said(error)})", where="--engine ray",
-                             fix="parts that are done are kept: start it again") from None  # fmt: skip
+            raise ModelError(
+                f"an actor of Ray failed ({_said(error)})",
+                where="--engine ray",
+                fix="parts that are done are kept: start it again",
+            ) from None
         finally:
             for handle in handles:
                 with contextlib.suppress(Exception):
@@ -68,16 +71,23 @@ def predict_spans(
 
 
 def _spread(
-    ray: Any, handles: Sequence[Any], order: Order, fingerprint: str, waiting: deque[Span],
+    ray: Any,
+    handles: Sequence[Any],
+    order: Order,
+    fingerprint: str,
+    waiting: deque[Span],
     keep: Callable[[Span, Part], None],
-) -> None:  # fmt: skip
+) -> None:
     under_way: dict[Any, tuple[Any, Span | None]] = {handle.fingerprint.remote(): (handle, None) for handle in handles}
     joined = False
     while under_way:
         ready, _ = ray.wait(list(under_way), timeout=None if joined else START_SECONDS)
         if not ready:
-            raise ModelError(f"no actor was ready after {START_SECONDS:g} s: are the cluster's cores all taken?",
-                             where="--engine ray", fix="ray status says what is free")  # fmt: skip
+            raise ModelError(
+                f"no actor was ready after {START_SECONDS:g} s: are the cluster's cores all taken?",
+                where="--engine ray",
+                fix="ray status says what is free",
+            )
         handle, span = under_way.pop(ready[0])
         found = ray.get(ready[0])
         if span is not None:
@@ -85,8 +95,11 @@ def _spread(
                 raise DataError(found.error.what, where=found.error.where, fix=found.error.fix)
             keep(span, found)
         elif found != fingerprint:
-            raise DataError("other files lie here on a machine of the cluster", where=order.data,
-                            fix="give model and images the same content and path on all of them")  # fmt: skip
+            raise DataError(
+                "other files lie here on a machine of the cluster",
+                where=order.data,
+                fix="give model and images the same content and path on all of them",
+            )
         # One more than it works on, so that an actor does not wait for us.
         for _ in range(2 if span is None else 1):
             if waiting:

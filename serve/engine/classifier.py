@@ -72,10 +72,17 @@ class Classifier:
         Without `batch_size` pictures run in batches of the measured cap, or 8 when nothing was measured.
         """
         card = self.card
-        knobs = Knobs.parse({
-            "temperature": temperature, "adjust_strength": adjust_strength, "target_prior": target_prior,
-            "abstain_below": abstain_below, "coverage": coverage, "top_k": top_k, "ood": ood,
-        })  # fmt: skip
+        knobs = Knobs.parse(
+            {
+                "temperature": temperature,
+                "adjust_strength": adjust_strength,
+                "target_prior": target_prior,
+                "abstain_below": abstain_below,
+                "coverage": coverage,
+                "top_k": top_k,
+                "ood": ood,
+            }
+        )
         return answer(card, self.formula, self.outputs(images_.pixels(card, images), batch_size=batch_size), knobs)
 
     def outputs(self, pixels: images_.Pixels, *, batch_size: int | None = None) -> Arrays:

@@ -51,11 +51,15 @@ class DeployedFormula:
         diagonal = _diagonal(card.calibrator, classes)
         method = str((card.calibrator or {}).get("method", "none"))
         return cls(
-            card.classes, card.prior, np.zeros(classes) if term is None else term,
+            card.classes,
+            card.prior,
+            np.zeros(classes) if term is None else term,
             1 / float(diagonal[0][0]) if method == "temperature" and diagonal is not None else 1.0,
-            None if diagonal is None else diagonal[0], np.zeros(classes) if diagonal is None else diagonal[1], method,
+            None if diagonal is None else diagonal[0],
+            np.zeros(classes) if diagonal is None else diagonal[1],
+            method,
             fitted_shift(card),
-        )  # fmt: skip
+        )
 
     def calibrated(self, logits: NDArray[np.floating[Any]]) -> Array:
         """u: calibrated, before any prior correction by the graph."""

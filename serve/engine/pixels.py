@@ -25,9 +25,10 @@ def pixels(card: ModelCard, images: Any, *, max_pixels: int = MAX_PIXELS) -> Pix
     if isinstance(images, np.ndarray) and images.ndim == 4:
         if images.dtype != np.uint8 or images.shape[3] != 3:
             raise DataError(
-                f"expected uint8 [N, H, W, 3], got {images.dtype} {list(images.shape)}", where="images",
+                f"expected uint8 [N, H, W, 3], got {images.dtype} {list(images.shape)}",
+                where="images",
                 fix="hand over pixels of 0..255 with the channels last; the file normalises them itself",
-            )  # fmt: skip
+            )
         if images.shape[1:3] == (height, width):
             return images
         images = list(images)

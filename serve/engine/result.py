@@ -108,10 +108,18 @@ def answer(
     score = ood_score(card, formula, outputs) if knobs.ood or "ood_score" in outputs else None
     limit = (card.ood or {}).get("threshold")
     return Result(
-        card.classes, probabilities, logits, labels.astype(np.int64), confidence, abstained,
-        top_classes(probabilities, knobs.top_k or default_top), score,
-        None if score is None or limit is None else score > float(limit), sets, knobs.coverage,
-    )  # fmt: skip
+        card.classes,
+        probabilities,
+        logits,
+        labels.astype(np.int64),
+        confidence,
+        abstained,
+        top_classes(probabilities, knobs.top_k or default_top),
+        score,
+        None if score is None or limit is None else score > float(limit),
+        sets,
+        knobs.coverage,
+    )
 
 
 def top_classes(probabilities: NDArray[np.float32], k: int) -> NDArray[np.int64]:
@@ -129,8 +137,9 @@ def require_energy(formula: DeployedFormula) -> None:
 def _hidden(formula: DeployedFormula) -> ConfigError:
     return ConfigError(
         f"the file has no out-of-distribution score and its calibrator ({formula.calibrator}) hides the energy",
-        where="ood", fix="export it with an ood score",
-    )  # fmt: skip
+        where="ood",
+        fix="export it with an ood score",
+    )
 
 
 def ood_score(card: ModelCard, formula: DeployedFormula, outputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:

@@ -73,12 +73,14 @@ class Session:
             return self.card
         ours = self.producer == "calibrant"
         raise FormatError(
-            "the calibrant block at the end of the file is gone: the file was cut or rewritten" if ours
+            "the calibrant block at the end of the file is gone: the file was cut or rewritten"
+            if ours
             else "has no calibrant block, so its class names, preprocessing and calibration are unknown",
             where=self.path,
-            fix="copy the file again" if ours
+            fix="copy the file again"
+            if ours
             else "make the file with calibrant export, or send ready tensors to /v2/models/NAME/infer",
-        )  # fmt: skip
+        )
 
     @property
     def own_name(self) -> str:
@@ -142,9 +144,13 @@ class Session:
             # The smallest size within 2 % of the best: a larger one would only add latency.
             self.cap = next(p.rows for p, rate in zip(points, rates(), strict=True) if rate >= 0.98 * max(rates()))
         log.info(
-            "%s: %s, %d thread(s), batch cap %d (%s)", self.path.name, self.providers[0], self.threads, self.cap,
+            "%s: %s, %d thread(s), batch cap %d (%s)",
+            self.path.name,
+            self.providers[0],
+            self.threads,
+            self.cap,
             ", ".join(f"{p.rows}: {p.rows / p.seconds:.0f}/s" for p in points),
-        )  # fmt: skip
+        )
         return self.cap
 
     def _shrink(self) -> None:
@@ -207,14 +213,16 @@ def _open(path: Path, wanted: Sequence[str] | None, threads: int) -> Any:
         raise
     except Exception as error:
         raise FormatError(
-            f"onnxruntime cannot load it ({_short(error)})", where=path,
+            f"onnxruntime cannot load it ({_short(error)})",
+            where=path,
             fix="is it an .onnx file, copied completely, with its external weights beside it?",
-        ) from None  # fmt: skip
+        ) from None
     if chosen[0][0] not in session.get_providers():
         raise ModelError(
             f"onnxruntime could not start {chosen[0][0]} and would fall back to {session.get_providers()[0]}",
-            where="--provider", fix="check the driver and libraries, or leave --provider out",
-        )  # fmt: skip
+            where="--provider",
+            fix="check the driver and libraries, or leave --provider out",
+        )
     return session
 
 

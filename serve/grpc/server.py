@@ -24,10 +24,13 @@ async def start(service: Service, config: ServeConfig, *, shared_port: bool = Fa
     if not shared_port:  # gRPC's own library writes lines of its own to stderr about a port that is taken
         probe(config.host, config.grpc_port, option="--grpc-port")
     size = config.limits.max_body
-    server = grpc.aio.server(options=[
-        ("grpc.max_receive_message_length", size), ("grpc.max_send_message_length", -1),
-        ("grpc.so_reuseport", int(shared_port)),
-    ])  # fmt: skip
+    server = grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", size),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.so_reuseport", int(shared_port)),
+        ]
+    )
     server.add_generic_rpc_handlers(service.handlers())
     host = f"[{config.host}]" if ":" in config.host else config.host
     address = f"{host}:{config.grpc_port}"

@@ -30,11 +30,18 @@ class Service:
         import grpc
 
         unary = {
-            "ServerLive": self._server_live, "ServerReady": self._server_ready, "ModelReady": self._model_ready,
-            "ServerMetadata": self._server_metadata, "ModelMetadata": self._model_metadata,
-            "ModelInfer": self._infer, "ModelConfig": self._config, "ModelStatistics": self._statistics,
-            "RepositoryIndex": self._index, "RepositoryModelLoad": self._load, "RepositoryModelUnload": self._unload,
-        }  # fmt: skip
+            "ServerLive": self._server_live,
+            "ServerReady": self._server_ready,
+            "ModelReady": self._model_ready,
+            "ServerMetadata": self._server_metadata,
+            "ModelMetadata": self._model_metadata,
+            "ModelInfer": self._infer,
+            "ModelConfig": self._config,
+            "ModelStatistics": self._statistics,
+            "RepositoryIndex": self._index,
+            "RepositoryModelLoad": self._load,
+            "RepositoryModelUnload": self._unload,
+        }
         table: dict[str, Any] = {
             name: grpc.unary_unary_rpc_method_handler(
                 self._guarded(f"{SERVICE}/{name}", call, open_=name in ("ServerLive", "ServerReady"))
@@ -47,8 +54,9 @@ class Service:
             "Watch": grpc.unary_stream_rpc_method_handler(self._watch_health),
         }
         return (
-            grpc.method_handlers_generic_handler(SERVICE, table), grpc.method_handlers_generic_handler(HEALTH, health)
-        )  # fmt: skip
+            grpc.method_handlers_generic_handler(SERVICE, table),
+            grpc.method_handlers_generic_handler(HEALTH, health),
+        )
 
     def _guarded(
         self, path: str, call: Callable[[memoryview, Any], Awaitable[bytes]], *, open_: bool = False
@@ -173,9 +181,13 @@ class Service:
                 future.set_exception(refusal)
 
         self.inference.infer(
-            model, request, ticket,
-            write=lambda tensors: messages.write_answer(model, request, tensors), answer=answer, refuse=refuse,
-        )  # fmt: skip
+            model,
+            request,
+            ticket,
+            write=lambda tensors: messages.write_answer(model, request, tensors),
+            answer=answer,
+            refuse=refuse,
+        )
         try:
             return await future
         except asyncio.CancelledError:  # the caller went away or its deadline passed

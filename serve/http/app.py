@@ -67,9 +67,11 @@ class Application:
         repository = self.control.repository
         monitored = any(m.monitor is not None for m in repository.all())
         return openapi.document(
-            sorted(repository.models), admin=self.control.admin, monitored=monitored,
+            sorted(repository.models),
+            admin=self.control.admin,
+            monitored=monitored,
             guarded=self.access.token is not None,
-        )  # fmt: skip
+        )
 
     def _later(self, work: Coroutine[Any, Any, Response], respond: Respond) -> None:
         """Answers from a task, for what has to wait."""

@@ -304,8 +304,11 @@ class Connection(asyncio.BufferedProtocol):
         keep = self._keep_alive and not self.front.draining
         size = sum(len(part) for part in response.parts)
         head = b"HTTP/1.1 %d %b\r\ncontent-length: %d\r\ndate: %b\r\n" % (
-            response.status, _REASONS.get(response.status, b"Unknown"), size, self.front.date(),
-        )  # fmt: skip
+            response.status,
+            _REASONS.get(response.status, b"Unknown"),
+            size,
+            self.front.date(),
+        )
         if size:
             head += b"content-type: %b\r\n" % response.content_type
         for name, value in response.headers:

@@ -48,8 +48,11 @@ def expose(out: Exposition, app: Application, reports: Mapping[int, dict[str, An
 def _model(out: Exposition, model: Model, labels: dict[str, str]) -> None:
     own, counts, name = model.statistics, model.batcher.counts, "calibrant_model"
     for outcome, value in (
-        ("ok", own.success), ("failed", own.fail), ("cancelled", own.cancelled), ("turned_away", own.turned_away)
-    ):  # fmt: skip
+        ("ok", own.success),
+        ("failed", own.fail),
+        ("cancelled", own.cancelled),
+        ("turned_away", own.turned_away),
+    ):
         out.add(f"{name}_requests_total", "counter", "Requests by outcome.", value, {**labels, "outcome": outcome})
     out.add(f"{name}_rows_total", "counter", "Rows run.", counts.rows, labels)
     out.add(f"{name}_runs_total", "counter", "Batches run.", counts.executions, labels)

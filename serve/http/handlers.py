@@ -61,9 +61,7 @@ def config(app: Application, request: Request, names: Names, respond: Respond) -
 
 async def statistics(app: Application, request: Request, names: Names, respond: Respond) -> Response:
     name, version = names.get("name"), names.get("version")
-    return Response.json({
-        "model_stats": await app.control.statistics(name, version, everywhere=not request.internal)
-    })  # fmt: skip
+    return Response.json({"model_stats": await app.control.statistics(name, version, everywhere=not request.internal)})
 
 
 def page(app: Application, request: Request, names: Names, respond: Respond) -> Response:

@@ -21,8 +21,10 @@ def document(models: Sequence[str], *, admin: bool, monitored: bool, guarded: bo
             if guarded and route.open:
                 operation["security"] = []
             paths[address] = {route.verb.decode().lower(): operation}
-    lock = {"components": {"securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}}},
-            "security": [{"bearer": []}]} if guarded else {}  # fmt: skip
+    lock: dict[str, Any] = {}
+    if guarded:
+        scheme = {"bearer": {"type": "http", "scheme": "bearer"}}
+        lock = {"components": {"securitySchemes": scheme}, "security": [{"bearer": []}]}
     return {
         "openapi": "3.1.0",
         "info": {

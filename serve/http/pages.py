@@ -61,8 +61,10 @@ def docs_page(document: dict[str, Any]) -> str:
             kinds = ", ".join(f"<code>{escape(k)}</code>" for k in operation.get("requestBody", {}).get("content", ()))
             parts.append(
                 f"<section><h2><b>{verb.upper()}</b> <code>{escape(path)}</code></h2><p>{escape(operation['summary'])}"
-                + (f" Body: {kinds}." if kinds else "") + (f"<table>{rows}</table>" if rows else "") + "</section>"
-            )  # fmt: skip
+                + (f" Body: {kinds}." if kinds else "")
+                + (f"<table>{rows}</table>" if rows else "")
+                + "</section>"
+            )
     return _DOCS.replace("OPERATIONS", "\n".join(parts))
 
 

@@ -50,18 +50,29 @@ class Outcome:
     def to_dict(self) -> dict[str, Any]:
         shown = {f"p{q:g}_ms": self.percentile(q) for q in (50, 90, 99, 99.9)}
         return {
-            "seconds": self.seconds, "ok": self.ok, "failed": self.failed, "unanswered": self.unanswered,
-            "requests_per_second": self.rate, **shown, "errors": self.errors,
-        }  # fmt: skip
+            "seconds": self.seconds,
+            "ok": self.ok,
+            "failed": self.failed,
+            "unanswered": self.unanswered,
+            "requests_per_second": self.rate,
+            **shown,
+            "errors": self.errors,
+        }
 
     def percentile(self, q: float) -> float | None:
         return float(np.percentile(self.latencies, q) * 1e3) if len(self.latencies) else None
 
 
 def request_bytes(
-    url: str, model: str, inputs: list[dict[str, Any]], *, rows: int, binary: bool, seed: int = 0,
+    url: str,
+    model: str,
+    inputs: list[dict[str, Any]],
+    *,
+    rows: int,
+    binary: bool,
+    seed: int = 0,
     headers: Mapping[str, str] | None = None,
-) -> bytes:  # fmt: skip
+) -> bytes:
     """One whole HTTP request for a model with these inputs (as its metadata lists them), filled with noise."""
     rng = np.random.default_rng(seed)
     entries, tail = [], b""
@@ -86,9 +97,11 @@ def request_bytes(
     head = json.dumps({"inputs": entries, **parameters}).encode()
     at = urlsplit(url)
     lines = [
-        f"POST {at.path.rstrip('/')}/v2/models/{quote(model)}/infer HTTP/1.1", f"Host: {at.netloc}",
-        f"Content-Length: {len(head) + len(tail)}", *(f"{name}: {value}" for name, value in (headers or {}).items()),
-    ]  # fmt: skip
+        f"POST {at.path.rstrip('/')}/v2/models/{quote(model)}/infer HTTP/1.1",
+        f"Host: {at.netloc}",
+        f"Content-Length: {len(head) + len(tail)}",
+        *(f"{name}: {value}" for name, value in (headers or {}).items()),
+    ]
     if binary:
         lines.append(f"Inference-Header-Content-Length: {len(head)}")
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + head + tail

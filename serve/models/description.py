@@ -37,7 +37,9 @@ def _provenance(model: Model) -> dict[str, Any]:
         "prior": {
             "train_known": card.prior.train is not None,
             "target": "uniform" if card.prior.target is None else "given",
-            "absorbed": card.prior.absorbed, "applied": card.prior.applied, "total": card.prior.total,
+            "absorbed": card.prior.absorbed,
+            "applied": card.prior.applied,
+            "total": card.prior.total,
         },
         "abstain_below": card.abstain_below,
         "coverages": list(prediction_sets.coverages(prediction_sets.blocks(card))),
@@ -49,7 +51,7 @@ def _provenance(model: Model) -> dict[str, Any]:
         "optional_inputs": [s.to_dict() for s in model.session.inputs.values() if s.optional],
         "derived_outputs": [s.to_dict() for s in model.target.derived.values()],
         "classes": list(card.classes),
-    }  # fmt: skip
+    }
 
 
 def _provenance_parameter(model: Model) -> dict[str, dict[str, str]]:

@@ -71,9 +71,14 @@ class Model:
         on_cpu = session.providers[0] == "CPUExecutionProvider"
         batcher = Batcher(session, cap=cap, deliver=deliver, soon=soon if on_cpu else None)
         target = Target(
-            name, session.inputs, session.outputs, derived.specs(session), session.batched, max_rows,
+            name,
+            session.inputs,
+            session.outputs,
+            derived.specs(session),
+            session.batched,
+            max_rows,
             session.card is not None,
-        )  # fmt: skip
+        )
         return cls(name, version, session, batcher, target, sha256=session.sha256(), stamp=stamp)
 
     @property

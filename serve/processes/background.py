@@ -40,9 +40,17 @@ def running(
     with tempfile.TemporaryDirectory(prefix="calibrant-serve-") as folder:
         ready, log = Path(folder) / "ready.json", Path(folder) / "server.log"
         command = [
-            python or sys.executable, "-m", "calibrant", "serve", *map(str, models),
-            "--port", "0", "--ready-file", str(ready), *arguments,
-        ]  # fmt: skip
+            python or sys.executable,
+            "-m",
+            "calibrant",
+            "serve",
+            *map(str, models),
+            "--port",
+            "0",
+            "--ready-file",
+            str(ready),
+            *arguments,
+        ]
         with open(log, "wb") as stream:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
         try:

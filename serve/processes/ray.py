@@ -46,10 +46,18 @@ class Replica:
         self.inference = Inference(self.repository, config.limits, decoders=max(1, min(4, config.threads or 1)))
         self.app = Application(self.inference, Control(self.repository), Access(config.token))
         for spec in config.models:
-            self.repository.add(Model.load(
-                spec.path, name=spec.name, version=spec.version, providers=config.providers, threads=config.threads,
-                cap=config.batch_cap, max_rows=config.limits.max_rows, deliver=self.inference.deliver,
-            ))  # fmt: skip
+            self.repository.add(
+                Model.load(
+                    spec.path,
+                    name=spec.name,
+                    version=spec.version,
+                    providers=config.providers,
+                    threads=config.threads,
+                    cap=config.batch_cap,
+                    max_rows=config.limits.max_rows,
+                    deliver=self.inference.deliver,
+                )
+            )
         if config.huge_pages:
             huge_pages.collapse()
 
@@ -124,9 +132,13 @@ def run(config: ServeConfig, replicas: int, *, announce: Callable[[str, list[str
             http_options={"host": config.host, "port": config.port}, logging_config={"enable_access_log": False}
         )
         deployment = serve.deployment(
-            Replica, name="models", num_replicas=replicas, max_ongoing_requests=1024, graceful_shutdown_timeout_s=20,
+            Replica,
+            name="models",
+            num_replicas=replicas,
+            max_ongoing_requests=1024,
+            graceful_shutdown_timeout_s=20,
             ray_actor_options={"num_cpus": config.threads or 1},
-        )  # fmt: skip
+        )
         _deploy(serve, deployment.bind(config))
         if not stop.is_set():
             announce(f"http://{config.host}:{config.port}", names)
@@ -149,22 +161,32 @@ def _deploy(serve: Any, application: Any) -> None:
         status = serve.status().applications.get(NAME)
         said = "" if status is None else " ".join(d.message for d in status.deployments.values()).strip()
         why = said.splitlines()[-1].strip() if said else str(error)
-        raise ModelError(f"Ray could not start the replicas ({why})", where="--engine ray",
-                         fix="its logs say more: ray logs") from None  # fmt: skip
+        raise ModelError(
+            f"Ray could not start the replicas ({why})", where="--engine ray", fix="its logs say more: ray logs"
+        ) from None
 
 
 def _refuse_what_ray_does_not_do(config: ServeConfig) -> None:
     default = ServeConfig(())
     options = {
-        "grpc_port": "--grpc-port", "admin": "--admin", "tls_cert": "--tls-cert", "access_log": "--access-log",
-        "monitor": "--monitor", "feedback_log": "--feedback-log", "baseline": "--baseline",
-        "canaries": "--canary", "shadows": "--shadow",
-        "grace_seconds": "--grace", "reload_seconds": "--reload", "ready_file": "--ready-file",
-    }  # fmt: skip
+        "grpc_port": "--grpc-port",
+        "admin": "--admin",
+        "tls_cert": "--tls-cert",
+        "access_log": "--access-log",
+        "monitor": "--monitor",
+        "feedback_log": "--feedback-log",
+        "baseline": "--baseline",
+        "canaries": "--canary",
+        "shadows": "--shadow",
+        "grace_seconds": "--grace",
+        "reload_seconds": "--reload",
+        "ready_file": "--ready-file",
+    }
     for name, option in options.items():
         if getattr(config, name) != getattr(default, name):
-            raise ConfigError("is not there with --engine ray", where=option,
-                              fix="leave it out, or use --workers without --engine")  # fmt: skip
+            raise ConfigError(
+                "is not there with --engine ray", where=option, fix="leave it out, or use --workers without --engine"
+            )
 
 
 def _resolved(config: ServeConfig, replicas: int) -> ServeConfig:
@@ -184,6 +206,9 @@ def _names(config: ServeConfig) -> list[str]:
         session = Session(spec.path, providers=config.providers, threads=1)
         names.append(spec.name or session.own_name)
     if len(set(zip(names, (s.version for s in config.models), strict=True))) < len(names):
-        raise ConfigError("two models have the same name and version", where="calibrant serve",
-                          fix=f"tell them apart: {names[0]}@2={config.models[-1].path}")  # fmt: skip
+        raise ConfigError(
+            "two models have the same name and version",
+            where="calibrant serve",
+            fix=f"tell them apart: {names[0]}@2={config.models[-1].path}",
+        )
     return sorted(set(names))

@@ -68,9 +68,11 @@ class Server:
             if config.feedback_log is not None:
                 watch = config.watch
                 writer = FeedbackWriter(
-                    config.feedback_log, segment_bytes=watch.segment_bytes, keep_bytes=watch.keep_bytes,
+                    config.feedback_log,
+                    segment_bytes=watch.segment_bytes,
+                    keep_bytes=watch.keep_bytes,
                     keep_days=watch.keep_days,
-                )  # fmt: skip
+                )
             self.monitors = MonitorThread(writer)
             self.control.monitors, self.control.flush = self.monitors.monitors, self.monitors.flush
             if self._leads and self.seat is not None and writer is not None and config.feedback_log is not None:
@@ -80,9 +82,10 @@ class Server:
             model = self._load(spec.path, spec.name, spec.version)
             if model.version in self.repository.models.get(model.name, {}):
                 raise ConfigError(
-                    f'there are two models "{model.name}" of version {model.version}', where=spec.path,
+                    f'there are two models "{model.name}" of version {model.version}',
+                    where=spec.path,
                     fix=f"tell them apart: {model.name}@2={spec.path}",
-                )  # fmt: skip
+                )
             self.repository.add(model)
             self.lifecycle.watch(model)
         self._share_out()
@@ -92,8 +95,11 @@ class Server:
             for share in shares:
                 known = [f"{m.name}@{m.version}" for m in self.repository.all()]
                 if f"{share.name}@{share.version}" not in known:
-                    raise ConfigError(f'no model "{share.name}@{share.version}"', where=option,
-                                      fix=did_you_mean(f"{share.name}@{share.version}", known))  # fmt: skip
+                    raise ConfigError(
+                        f'no model "{share.name}@{share.version}"',
+                        where=option,
+                        fix=did_you_mean(f"{share.name}@{share.version}", known),
+                    )
         self.repository.canaries = {c.name: (c.version, c.share) for c in self.config.canaries}
         for shadow in self.config.shadows:
             self.repository.shadows.setdefault(shadow.name, []).append((shadow.version, shadow.share))
@@ -101,10 +107,16 @@ class Server:
     def _load(self, path: Path, name: str | None, version: str) -> Model:
         config = self.config
         model = Model.load(
-            path, name=name, version=version, providers=config.providers, threads=config.threads,
-            cap=config.batch_cap, max_rows=config.limits.max_rows, deliver=self.inference.deliver,
+            path,
+            name=name,
+            version=version,
+            providers=config.providers,
+            threads=config.threads,
+            cap=config.batch_cap,
+            max_rows=config.limits.max_rows,
+            deliver=self.inference.deliver,
             soon=self.inference.soon if self._cores == 1 else None,
-        )  # fmt: skip
+        )
         if config.huge_pages:
             huge_pages.collapse()
         card = model.session.card

@@ -73,8 +73,11 @@ class Supervisor:
 
     def __init__(self, config: ServeConfig, workers: int) -> None:
         if not hasattr(socket, "SO_REUSEPORT") or os.name != "posix":
-            raise ConfigError("needs SO_REUSEPORT, which this system does not have", where="--workers",
-                              fix="start several servers on ports of their own behind a proxy")  # fmt: skip
+            raise ConfigError(
+                "needs SO_REUSEPORT, which this system does not have",
+                where="--workers",
+                fix="start several servers on ports of their own behind a proxy",
+            )
         self.config, self.count = config, workers
         self._seated: dict[int, _Worker] = {}
         self._due: dict[int, float] = {}  # when a seat that fell empty is taken again
@@ -156,10 +159,11 @@ class Supervisor:
         listener.listen(1024)
         seat = Seat(number, self.count, listener.fileno(), self._report_end, self._alive, self._folder, self._grpc_port)
         process = subprocess.Popen(
-            [sys.executable, "-m", "calibrant", *sys.argv[1:]], stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "calibrant", *sys.argv[1:]],
+            stdin=subprocess.DEVNULL,
             env={**os.environ, ENVIRONMENT: json.dumps(seat.__dict__)},
             pass_fds=(seat.listener, seat.report, seat.alive),
-        )  # fmt: skip
+        )
         self._seated[number] = _Worker(process, time.monotonic())
         self._pids[number] = process.pid
 
@@ -223,7 +227,14 @@ class Supervisor:
     def _write_ready(self) -> None:
         if self.config.ready_file is not None:
             host, port = self._listeners[0].getsockname()[:2]
-            atomic.write_json(self.config.ready_file, {
-                "host": host, "port": port, "pid": os.getpid(), "url": self._url, "grpc_port": self._grpc_port,
-                "workers": [self._pids[n] for n in sorted(self._pids)],
-            })  # fmt: skip
+            atomic.write_json(
+                self.config.ready_file,
+                {
+                    "host": host,
+                    "port": port,
+                    "pid": os.getpid(),
+                    "url": self._url,
+                    "grpc_port": self._grpc_port,
+                    "workers": [self._pids[n] for n in sorted(self._pids)],
+                },
+            )

@@ -46,9 +46,11 @@ def assemble(
 def implied(knobs: Knobs, target: Target, binary: bool) -> list[Wanted]:
     """The derived outputs that the knobs are about, for a request that names no outputs."""
     asked = {
-        "prediction_set": knobs.coverage is not None, "abstained": knobs.abstain_below is not None,
-        "ood_score": knobs.ood, "top": knobs.top_k is not None,
-    }  # fmt: skip
+        "prediction_set": knobs.coverage is not None,
+        "abstained": knobs.abstain_below is not None,
+        "ood_score": knobs.ood,
+        "top": knobs.top_k is not None,
+    }
     return [Wanted(name, binary) for name, on in asked.items() if on and name in target.derived]
 
 
