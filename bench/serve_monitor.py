@@ -8,8 +8,9 @@
 --birds    EfficientNet-Lite0 with a logistic head on 100 kinds of birds, clean and as blurred JPEG copies: another
            network, other data, another shift and ten times the classes, after the settings were fixed.
 
-`own`: the server's setting, a baseline from the first 1,000 labels; before the shift come 1,500 clean ones, drawn with
-replacement, since there are too few clean rows. `given`: the baseline is fitted on the rows that the temperature was.
+`own`: the server's setting, a baseline from the first 500 labels, or 25 a class; before the shift come 1,500 clean
+ones, drawn with replacement, since there are too few clean rows. `given`: the rows that the temperature was fitted on
+are given, a fixed baseline where they are enough for one.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration import fit
-from calibrant.calibration.monitoring.alarms import CONFIDENCE_BINS
-from calibrant.calibration.monitoring.baseline import Baseline
+from calibrant.calibration.monitoring.alarms import CONFIDENCE_BINS, WINDOW, Watch
+from calibrant.calibration.monitoring.baseline import KnownRows
 from calibrant.calibration.monitoring.calibration_alarm import CalibrationAlarm, CalibrationSettings
-from calibrant.calibration.monitoring.drift_alarm import DriftAlarm
+from calibrant.calibration.monitoring.drift_alarm import DriftAlarm, DriftSettings
 from calibrant.calibration.monitoring.expected_accuracy import expected_accuracy
 from calibrant.calibration.softmax import log_softmax
 
@@ -41,6 +42,13 @@ GRID = {
     "prior_rows": (20.0, 60.0, 180.0), "memories": ((150, 500), (300,)),
     "sharpness": ((0.35, 0.5, 0.7, 1.4, 2.0), (0.5, 0.7, 1.4)),
 }  # fmt: skip
+
+
+def alarm_of(given: tuple[Array, Labels] | None, settings: Mapping[str, Any]) -> CalibrationAlarm:
+    """As a server sets it up."""
+    known = None if given is None else KnownRows.of(*given)
+    watch = Watch.given(0.0, CalibrationSettings(**settings), DriftSettings(), known, WINDOW)
+    return CalibrationAlarm(watch.calibration, watch.baseline, watch.beginning)
 
 
 def gap_of(log_p: Array, y: Labels) -> tuple[float, float]:
@@ -68,11 +76,10 @@ def in_distribution(
         cal, test = order[: len(y) // 2], order[len(y) // 2 :]
         log_p = log_softmax(z / temperature(z[cal], y[cal]))
         windows.append(coverage(log_p[test], y[test], gap_of(log_p[cal], y[cal]), rng, windows=10))
-        baseline = Baseline.fit(log_p[cal], y[cal])
         for _ in range(10):
             stream = rng.permutation(test)
             for mode in modes:
-                alarm = CalibrationAlarm(CalibrationSettings(**settings), baseline if mode == "given" else None)
+                alarm = alarm_of((log_p[cal], y[cal]) if mode == "given" else None, settings)
                 false[mode] += alarm.add(log_p[stream], y[stream])
     return {
         "label_free": {key: float(np.mean([w[key] for w in windows])) for key in windows[0]},
@@ -108,8 +115,7 @@ def after_the_shift(
         after = rng.choice(pool, 3000, replace=len(pool) < 3000)
         log_p, labels = log_softmax(z[after] / t), y[after]
         for mode in modes:
-            baseline = Baseline.fit(clean_p[fit_on], yc[fit_on]) if mode == "given" else None
-            alarm = CalibrationAlarm(CalibrationSettings(**settings), baseline)
+            alarm = alarm_of((clean_p[fit_on], yc[fit_on]) if mode == "given" else None, settings)
             calm = rest if mode == "given" else rng.choice(rest, 1500)
             early[mode] += alarm.add(clean_p[calm], yc[calm])
             fired = (n + 25 for n in range(0, 3000, 25) if alarm.add(log_p[n : n + 25], labels[n : n + 25]))
@@ -278,11 +284,11 @@ def bird_logits(folder: Path, weights: Path) -> dict[str, Any]:
     return found
 
 
-def birds(folder: Path, weights: Path) -> dict[str, Any]:
+def birds(folder: Path, weights: Path, halves: int) -> dict[str, Any]:
     logits, rng = bird_logits(folder, weights), np.random.default_rng(0)
     rows = np.arange(len(logits["clean"][1]))
     return {
-        **in_distribution(*logits["clean"], rng, {}),
+        **in_distribution(*logits["clean"], rng, {}, halves=halves),
         **after_the_shift(logits["clean"], logits["shifted"], rows, rng, {}),
     }
 
@@ -294,6 +300,7 @@ def main() -> None:
     parser.add_argument("--nets", nargs="*", choices=NETS, default=NETS, help="networks to report as they are")
     parser.add_argument("--birds", type=Path)
     parser.add_argument("--weights", type=Path)
+    parser.add_argument("--halves", type=int, default=100, help="random halves, of 10 calm streams each")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     report: dict[str, Any] = {}
@@ -306,12 +313,12 @@ def main() -> None:
 
     start = time.monotonic()
     if asked.birds:
-        note("birds", birds(asked.birds, asked.weights))
+        note("birds", birds(asked.birds, asked.weights, asked.halves))
     if asked.logits:
         nets = {name: Cifar(asked.logits, name) for name in NETS}
         for name in asked.nets:
             note(f"{name}, drift", nets[name].drift())
-            note(name, nets[name].report({}))
+            note(name, nets[name].report({}, halves=asked.halves))
         for on in asked.tune:
             other = next(name for name in NETS if name != on)
             settings = tuned(nets[on])

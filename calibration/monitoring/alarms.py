@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.monitoring.baseline import Baseline
+from calibrant.calibration.monitoring.baseline import Baseline, KnownRows
 from calibrant.calibration.monitoring.calibration_alarm import CalibrationAlarm, CalibrationSettings
 from calibrant.calibration.monitoring.drift_alarm import DriftAlarm, DriftSettings
 from calibrant.calibration.softmax import log_softmax
@@ -43,10 +43,9 @@ class AlarmState:
     @classmethod
     def of(cls, alarm: CalibrationAlarm | DriftAlarm) -> AlarmState:
         evidence = alarm.log_evidence
-        needs = alarm.learn if isinstance(alarm, DriftAlarm) else alarm.settings.block
         return cls(
             alarm.on, alarm.rows, alarm.fired_at, evidence if math.isfinite(evidence) else None, alarm.log_threshold,
-            needs,
+            alarm.needs,
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,12 +63,26 @@ class Watch:
     calibration: CalibrationSettings = field(default_factory=CalibrationSettings)
     drift: DriftSettings = field(default_factory=DriftSettings)
     baseline: Baseline | None = None
+    beginning: KnownRows | None = None  # of a baseline that is learned
     window: int = WINDOW
+
+    @classmethod
+    def given(
+        cls, since: float, calibration: CalibrationSettings, drift: DriftSettings, rows: KnownRows | None, window: int
+    ) -> Watch:
+        """`rows`: labelled ones that count as normal. Enough of them are a baseline; of fewer the error would add up to
+        false alarms, so they are only the first rows of one that is learned."""
+        if rows is None:
+            return cls(since, calibration, drift, window=window)
+        if len(rows) < calibration.fewest_rows(rows.log_p.shape[1]):
+            return cls(since, calibration, drift, None, rows.thinned(), window)
+        return cls(since, calibration, drift, Baseline.fit([rows]), None, window)
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "since": self.since, "calibration": asdict(self.calibration), "drift": asdict(self.drift),
-            "baseline": None if self.baseline is None else self.baseline.to_dict(), "window": self.window,
+            "baseline": None if self.baseline is None else self.baseline.to_dict(),
+            "beginning": None if self.beginning is None else self.beginning.to_dict(), "window": self.window,
         }  # fmt: skip
 
     @classmethod
@@ -77,11 +90,11 @@ class Watch:
         """None: of a log that does not say."""
         if values is None:
             return cls()
-        baseline = values["baseline"]
+        baseline, beginning = values["baseline"], values["beginning"]
         return cls(
             float(values["since"]), _settings(CalibrationSettings, values["calibration"]),
             _settings(DriftSettings, values["drift"]), None if baseline is None else Baseline.from_dict(baseline),
-            int(values["window"]),
+            None if beginning is None else KnownRows.from_dict(beginning), int(values["window"]),
         )  # fmt: skip
 
 
@@ -99,7 +112,7 @@ class Alarms:
     """Of the confidences against the labels, and of drift of the confidences and of the predicted classes."""
 
     def __init__(self, classes: int, watch: Watch) -> None:
-        self.calibration = CalibrationAlarm(watch.calibration, baseline=watch.baseline)
+        self.calibration = CalibrationAlarm(watch.calibration, watch.baseline, watch.beginning)
         self.confidence = DriftAlarm(CONFIDENCE_BINS, watch.drift)
         self.prior = DriftAlarm(classes, watch.drift)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,52 @@ from calibrant.calibration.softmax import log_softmax
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
+MOST_BYTES = 4 << 20  # of rows that a log's record holds
+
+
+@dataclass(frozen=True)
+class KnownRows:
+    """Labelled rows that count as normal; `offset` (C,) is what their log odds are off by as a whole, and known.
+
+    Rows spread as in training, answered by a file that corrects for another prior, are off by the correction.
+    """
+
+    log_p: NDArray[np.float32]
+    labels: Labels
+    offset: Array
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @classmethod
+    def of(cls, log_p: NDArray[np.floating[Any]], labels: Labels, offset: Array | None = None) -> KnownRows:
+        return cls(log_p.astype(np.float32), labels, np.zeros(log_p.shape[1]) if offset is None else offset)
+
+    @classmethod
+    def held_out(cls, calibrated: Array, labels: Labels, *, term: Array, prior: Prior) -> KnownRows:
+        """Rows as a file would answer them. calibrated: (N, C) logits before its prior correction, which subtracts
+        `term` (C,)."""
+        off = term if _follow_training(labels, prior, len(term)) else np.zeros(len(term))
+        return cls.of(log_softmax(calibrated - term), labels, off)
+
+    def thinned(self) -> KnownRows:
+        """At most `MOST_BYTES` of them, evenly spaced: files are often in order of class."""
+        most = max(1, MOST_BYTES // (4 * self.log_p.shape[1]))
+        if len(self) <= most:
+            return self
+        kept = np.linspace(0, len(self) - 1, most).round().astype(np.int64)
+        return KnownRows(self.log_p[kept], self.labels[kept], self.offset)
+
+    def to_dict(self) -> dict[str, Any]:
+        """`log_p`: base64 of little-endian float32 (N, C)."""
+        data = base64.b64encode(np.ascontiguousarray(self.log_p, "<f4").tobytes()).decode()
+        return {"labels": self.labels.tolist(), "offset": self.offset.tolist(), "log_p": data}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> KnownRows:
+        labels, offset = np.asarray(values["labels"], np.int64), np.asarray(values["offset"], np.float64)
+        log_p = np.frombuffer(base64.b64decode(values["log_p"]), "<f4").reshape(len(labels), len(offset))
+        return cls(log_p.astype(np.float32), labels, offset)
 
 
 @dataclass(frozen=True)
@@ -23,32 +71,34 @@ class Baseline:
     sharpness: float
     bias: Array  # (C,)
     rows: int = 0  # that it was fitted on; 0 is known, not estimated
-    learned: bool = False  # from the stream itself
 
     @property
     def slack(self) -> float:
-        """Nats a row by which the estimate may be off.
+        """Nats a row by which the estimate may be off: the 99 % quantile of chi2(df) / (2 n), with df = C + 3.
 
-        C parameters from n rows cost chi2(C) / (2 n); of its 99 % quantile half is taken, because the alternatives are
-        estimates as well and find only a part of it. Two thirds for one that was learned on the way: it was fitted
-        several times, each time an occasion to err.
+        C parameters from n rows cost chi2(C) / (2 n). Three more for few classes: with two, df = C let 2 of 100 calm
+        streams raise an alarm, of which no cause is known.
         """
-        classes = len(self.bias)
-        part = 2 / 3 if self.learned else 1 / 2
-        return 0.0 if not self.rows else part * (classes + 2.33 * math.sqrt(2 * classes)) / (2 * self.rows)
+        freedom = len(self.bias) + 3
+        return 0.0 if not self.rows else (freedom + 2.33 * math.sqrt(2 * freedom)) / (2 * self.rows)
 
     def apply(self, log_p: Array) -> Array:
         return log_softmax(self.sharpness * log_p + self.bias)
 
     @classmethod
-    def fit(cls, log_p: Array, labels: Labels, *, prior_rows: float = 10.0) -> Baseline:
+    def fit(cls, known: Sequence[KnownRows], *, prior_rows: float = 10.0) -> Baseline:
         """Vector scaling with one common scale, by turns: the bias by proportional fitting, the scale by Newton."""
+        log_p = np.concatenate([block.log_p for block in known]).astype(np.float64)
+        labels = np.concatenate([block.labels for block in known])
+        off: Array | float = 0.0
+        if any(block.offset.any() for block in known):
+            off = np.repeat([block.offset for block in known], [len(block) for block in known], axis=0)
         sharpness, bias = 1.0, np.zeros(log_p.shape[1])
         rows = np.arange(len(labels))
         for _ in range(6):
-            bias = bias + class_bias(log_softmax(sharpness * log_p + bias), labels, prior_rows=prior_rows)
+            bias = bias + class_bias(log_softmax(sharpness * log_p + bias + off), labels, prior_rows=prior_rows)
             for _ in range(3):
-                q = np.exp(log_softmax(sharpness * log_p + bias))
+                q = np.exp(log_softmax(sharpness * log_p + bias + off))
                 mean = (q * log_p).sum(axis=1)
                 gradient = float((mean - log_p[rows, labels]).mean())
                 curvature = float(((q * log_p**2).sum(axis=1) - mean**2).mean()) + 1e-9
@@ -57,13 +107,13 @@ class Baseline:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "sharpness": self.sharpness, "bias": self.bias.tolist(), "rows": self.rows, "learned": self.learned,
+            "sharpness": self.sharpness, "bias": self.bias.tolist(), "rows": self.rows,
         }  # fmt: skip
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Baseline:
         bias = np.asarray(values["bias"], np.float64)
-        return cls(float(values["sharpness"]), bias, int(values["rows"]), bool(values["learned"]))
+        return cls(float(values["sharpness"]), bias, int(values["rows"]))
 
 
 def class_bias(log_p: Array, labels: Labels, *, prior_rows: float, rounds: int = 4) -> Array:
@@ -78,19 +128,6 @@ def class_bias(log_p: Array, labels: Labels, *, prior_rows: float, rounds: int =
     for _ in range(rounds):
         bias = bias + np.log((counts + a) / (np.exp(log_softmax(log_p + bias)).sum(axis=0) + a))
     return bias
-
-
-def held_out_baseline(calibrated: Array, labels: Labels, *, term: Array, prior: Prior) -> Baseline:
-    """Of the probabilities with which a file would answer held-out rows, where its classes are spread as it assumes.
-
-    calibrated: (N, C) logits before the file's prior correction, which subtracts `term` (C,).
-    """
-    if not _follow_training(labels, prior, len(term)):
-        return Baseline.fit(log_softmax(calibrated - term), labels)
-    # The file corrects its answers for another prior than these rows have: fitted without the correction, the baseline
-    # b u + c is b (u - term) + c + (b - 1) term with it.
-    found = Baseline.fit(log_softmax(calibrated), labels)
-    return replace(found, bias=found.bias + (found.sharpness - 1) * term)
 
 
 def _follow_training(labels: Labels, prior: Prior, classes: int) -> bool:

@@ -13,12 +13,12 @@ fall and no alarm be raised: that is right where the confidence falls with it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.monitoring.baseline import Baseline, class_bias
+from calibrant.calibration.monitoring.baseline import Baseline, KnownRows, class_bias
 from calibrant.calibration.softmax import log_softmax
 
 Array = NDArray[np.float64]
@@ -32,9 +32,17 @@ class CalibrationSettings:
     memories: tuple[int, ...] = (150, 500)
     block: int = 25
     prior_rows: float = 60.0
-    learn: int = 1000
+    fewest: tuple[int, int] = (500, 25)  # rows of a baseline: in all and a class
+    full: tuple[int, int] = (1000, 50)  # from where on its error costs little
     settle: int = 5000
     lag: int = 500
+
+    def fewest_rows(self, classes: int) -> int:
+        """That a baseline needs, of many classes no more than a learned one keeps."""
+        return min(max(self.fewest[0], self.fewest[1] * classes), self.settle)
+
+    def full_rows(self, classes: int) -> int:
+        return max(self.full[0], self.full[1] * classes)
 
 
 @dataclass
@@ -43,26 +51,35 @@ class CalibrationAlarm:
 
     Alternatives: sharper or flatter (`sharpness`), and a class bias learned from the rows just before, over two
     memories. The null is a baseline, so that the misfit that a real model is deployed with is not taken for a change:
-    a given one, or the one learned from the first `learn` labelled rows. Until then the null is p itself, against the
-    sharper and flatter alternatives only. A learned baseline is fitted again as labels come, to those at least `lag`
-    rows old, until it knows `settle` of them or there was an alarm. What a baseline may be off by is taken off the
-    evidence.
+    a given one, or one learned from the first labelled rows, as soon as there are `fewest_rows`. Until then the null is
+    p itself, against the sharper and flatter alternatives only; or nothing is tested, where the rows at the `beginning`
+    of what is to be learned were given: p may be off on them. A learned baseline is fitted again as labels come, to
+    those at least `lag` rows old, until it knows `settle` of them or there was an alarm. What a baseline may be off by
+    is taken off the evidence.
     """
 
     settings: CalibrationSettings = field(default_factory=CalibrationSettings)
     baseline: Baseline | None = None
+    beginning: KnownRows | None = None  # of a baseline to be learned
     rows: int = 0
     fired_at: int | None = None  # the row of the last alarm
     _log_m: Array = field(init=False)
-    _known: list[tuple[Array, NDArray[np.int64]]] = field(
-        default_factory=list
-    )  # rows that the baseline was learned from
-    _newer: list[tuple[Array, NDArray[np.int64]]] = field(default_factory=list)
+    _known: list[KnownRows] = field(default_factory=list)  # that the baseline was learned from
+    _newer: list[KnownRows] = field(default_factory=list)
     _past: list[tuple[Array, NDArray[np.int64]]] = field(default_factory=list)
     _waiting: list[tuple[Array, NDArray[np.int64]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._log_m = np.full(len(self.settings.sharpness) + len(self.settings.memories), -np.inf)
+        if self.beginning is not None:
+            self._known.append(self.beginning)
+
+    @property
+    def needs(self) -> int:
+        """Labelled rows before it can say anything."""
+        if self.beginning is None:
+            return self.settings.block
+        return self.settings.fewest_rows(self.beginning.log_p.shape[1]) - len(self.beginning)
 
     @property
     def log_threshold(self) -> float:
@@ -99,6 +116,8 @@ class CalibrationAlarm:
         learning, slack, served = self.baseline is None, 0.0, log_p
         if self.baseline is None:
             self._learn(log_p, labels)
+            if self.beginning is not None:
+                return False
         else:
             log_p, slack = self.baseline.apply(log_p), self.baseline.slack * len(labels)
         own = log_p[np.arange(len(labels)), labels].sum()
@@ -124,27 +143,21 @@ class CalibrationAlarm:
         return True
 
     def _learn(self, log_p: Array, labels: NDArray[np.int64]) -> None:
-        self._known.append((log_p.astype(np.float32), labels))
-        if self.rows >= self.settings.learn:
-            self._fit()
+        self._known.append(KnownRows.of(log_p, labels))
+        if sum(map(len, self._known)) >= self.settings.fewest_rows(log_p.shape[1]):
+            self.baseline = Baseline.fit(self._known)
 
     def _settle(self, log_p: Array, labels: NDArray[np.int64]) -> None:
         """Takes rows into the baseline once they are old, in a few steps, as long as nothing was wrong."""
-        known = sum(len(y) for _, y in self._known)
+        known = sum(map(len, self._known))
         if not known or known >= self.settings.settle or self.fired_at is not None:
             self._known, self._newer = [], []
             return
-        self._newer.append((log_p.astype(np.float32), labels))
+        self._newer.append(KnownRows.of(log_p, labels))
         old = len(self._newer) - self.settings.lag // self.settings.block
         if old * self.settings.block >= min(known // 4, self.settings.settle - known):
             self._known, self._newer = [*self._known, *self._newer[:old]], self._newer[old:]
-            self._fit()
-
-    def _fit(self) -> None:
-        found = Baseline.fit(
-            np.concatenate([p for p, _ in self._known]).astype(np.float64), np.concatenate([y for _, y in self._known])
-        )
-        self.baseline = replace(found, learned=True)
+            self.baseline = Baseline.fit(self._known)
 
     @staticmethod
     def _log_likelihood(scores: Array, labels: NDArray[np.int64]) -> float:

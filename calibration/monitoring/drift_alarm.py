@@ -50,7 +50,8 @@ class DriftAlarm:
         self._recent = np.zeros(self.categories)
 
     @property
-    def learn(self) -> int:
+    def needs(self) -> int:
+        """Rows before it can say anything: those of the reference."""
         return max(self.settings.learn, 20 * self.categories)
 
     @property
@@ -82,7 +83,7 @@ class DriftAlarm:
         self.rows += int(counts.sum())
         if self.reference is None:
             self._learned += counts
-            if self._learned.sum() >= self.learn:
+            if self._learned.sum() >= self.needs:
                 # Half a row in every category: what was not seen in the first rows is not impossible.
                 self.reference = (self._learned + 0.5) / (self._learned + 0.5).sum()
                 freedom = self.categories - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +10,15 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.artifacts.predictions import Predictions, read_predictions
-from calibrant.calibration.monitoring.baseline import Baseline, held_out_baseline
+from calibrant.calibration.monitoring.baseline import KnownRows
+from calibrant.calibration.monitoring.calibration_alarm import CalibrationSettings
 from calibrant.errors import DataError
 from calibrant.serve.engine.deployed_formula import DeployedFormula
 
-FEWEST_ROWS = 200
+log = logging.getLogger(__name__)
 
 
-def read_baseline(path: Path, card: ModelCard) -> Baseline:
+def read_baseline(path: Path, card: ModelCard) -> KnownRows:
     """A calibrator that is no diagonal map cannot be redone here: then the rows must be those that `calibrant predict`
     wrote with the deployed file, calibrated already."""
     rows = read_predictions(path).labelled()
@@ -25,10 +27,25 @@ def read_baseline(path: Path, card: ModelCard) -> Baseline:
     known, given = card.source.get("checkpoint_sha256"), rows.source.model.get("sha256")
     if known and given and known != given:
         raise DataError("holds predictions of another network than the model's", where=path)
-    if len(rows) < FEWEST_ROWS:
-        raise DataError(f"has {len(rows)} rows with labels; a baseline needs {FEWEST_ROWS}", where=path)
+    if not len(rows):
+        raise DataError("has no row with a label, so it is no baseline", where=path)
+    if (remark := _remark(len(rows), len(card.classes))) is not None:
+        log.warning("%s: %s", path, remark)
     redo = DeployedFormula.of(card)
-    return held_out_baseline(_calibrated(rows, redo, path), rows.labels, term=redo.term, prior=card.prior)
+    return KnownRows.held_out(_calibrated(rows, redo, path), rows.labels, term=redo.term, prior=card.prior)
+
+
+def _remark(rows: int, classes: int) -> str | None:
+    settings = CalibrationSettings()
+    fewest, full = settings.fewest_rows(classes), settings.full_rows(classes)
+    if rows < fewest:
+        return (
+            f"{rows:,} labelled rows are no baseline for {classes:,} classes, which takes {fewest:,}; "
+            "they are the beginning of one that is learned from the labels that come"
+        )
+    if rows < full:
+        return f"with {rows:,} labelled rows the calibration alarm is slower than with {full:,} for {classes:,} classes"
+    return None
 
 
 def _calibrated(rows: Predictions, redo: DeployedFormula, path: Path) -> NDArray[np.float64]:

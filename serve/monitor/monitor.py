@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from calibrant.artifacts import feedback
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.calibration.monitoring.alarms import Alarms, Watch, served_log_p
-from calibrant.calibration.monitoring.baseline import Baseline
+from calibrant.calibration.monitoring.baseline import KnownRows
 from calibrant.calibration.monitoring.calibration_alarm import CalibrationSettings
 from calibrant.calibration.monitoring.drift_alarm import DriftSettings
 from calibrant.calibration.monitoring.rolling import LabelledRow
@@ -55,11 +55,11 @@ class Monitor:
         *,
         alarm: Callable[[str], None] | None = None,
         counts: bool = True,
-        baseline: Baseline | None = None,
+        given: KnownRows | None = None,
     ) -> None:
-        """`counts=False`: only writes the log, for another process to watch. `baseline`: of the calibration alarm;
-        without one it learns its own from the first labels."""
-        watch = watch_of(config, baseline)
+        """`counts=False`: only writes the log, for another process to watch. `given`: rows that count as normal for the
+        calibration alarm; without them it learns what is normal from the first labels."""
+        watch = watch_of(config, given)
         self.model = replace(model, watch=watch.to_dict()) if counts else model
         self.card, self.config, self.writer, self.counts = card, config, writer, counts
         self._say = alarm or (lambda text: log.warning("%s", text))
@@ -259,11 +259,11 @@ class Monitor:
         return summary(self.report())
 
 
-def watch_of(config: MonitorConfig, baseline: Baseline | None) -> Watch:
+def watch_of(config: MonitorConfig, given: KnownRows | None) -> Watch:
     """From now on. To the millisecond below, as predictions are logged."""
-    return Watch(
+    return Watch.given(
         math.floor(time.time() * 1e3) / 1e3, CalibrationSettings(alpha=config.alpha, horizon=config.horizon),
-        DriftSettings(alpha=config.alpha), baseline, config.window,
+        DriftSettings(alpha=config.alpha), given, config.window,
     )  # fmt: skip
 
 

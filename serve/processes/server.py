@@ -122,10 +122,8 @@ class Server:
         card = model.session.card
         if self.monitors is not None and card is not None and "logits" in model.session.outputs:
             identity = feedback.Model(model.name, model.version, model.sha256, card.classes)
-            baseline = read_baseline(config.baseline, card) if config.baseline is not None and self._leads else None
-            model.monitor = Monitor(
-                identity, card, config.watch, self.monitors.writer, counts=self._leads, baseline=baseline
-            )
+            given = read_baseline(config.baseline, card) if config.baseline is not None and self._leads else None
+            model.monitor = Monitor(identity, card, config.watch, self.monitors.writer, counts=self._leads, given=given)
             if config.feedback_log is not None and self._leads:
                 model.monitor.restore_later(config.feedback_log)
             self.monitors.add(model.monitor)

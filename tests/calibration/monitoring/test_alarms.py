@@ -15,7 +15,7 @@ from .streams import stream
 
 def test_a_watch_comes_back_from_its_record_and_later_settings_are_left_out() -> None:
     baseline = Baseline(0.9, np.array([0.1, -0.1]), rows=900)
-    given = Watch(12.5, CalibrationSettings(alpha=0.01, memories=(50,)), DriftSettings(learn=70), baseline, 99)
+    given = Watch(12.5, CalibrationSettings(alpha=0.01, memories=(50,)), DriftSettings(learn=70), baseline, window=99)
     record = json.loads(json.dumps(given.to_dict()))
     record["calibration"]["added later"] = 3
     got = Watch.from_dict(record)

@@ -10,7 +10,7 @@ import pytest
 from calibrant.artifacts.feedback import FeedbackWriter, Model, read_feedback
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.calibration.monitoring.alarms import served_log_p
-from calibrant.calibration.monitoring.baseline import Baseline
+from calibrant.calibration.monitoring.baseline import KnownRows
 from calibrant.dashboard.numbers import traffic
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.serve.monitor.config import MonitorConfig
@@ -58,16 +58,14 @@ def _agree(monitor: Monitor, folder: Path) -> traffic.Traffic:
     return found
 
 
-@pytest.mark.parametrize("given", [False, True], ids=["own", "given"])
+@pytest.mark.parametrize("given", [0, 300, 2000], ids=["own", "beginning", "given"])
 @pytest.mark.parametrize("seed", range(4))
-def test_alarms_rows_and_intervals_are_the_same(given: bool, seed: int, tmp_path: Path) -> None:
+def test_alarms_rows_and_intervals_are_the_same(given: int, seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
-    baseline = None
-    if given:
-        logits, labels = _rows(2000, rng)
-        baseline = Baseline.fit(served_log_p(logits), labels)
+    logits, labels = _rows(given, rng)
+    known = KnownRows.of(served_log_p(logits), labels) if given else None
     writer = FeedbackWriter(tmp_path)
-    monitor = Monitor(Model("birds", "1", "sha", CLASSES), CARD, MonitorConfig(), writer, baseline=baseline)
+    monitor = Monitor(Model("birds", "1", "sha", CLASSES), CARD, MonitorConfig(), writer, given=known)
     _serve(monitor, rng, "r")
     writer.close()
     found = _agree(monitor, tmp_path)

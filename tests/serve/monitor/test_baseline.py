@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from calibrant.artifacts.predictions import Predictions, Source
+from calibrant.calibration.monitoring.baseline import Baseline
 from calibrant.errors import DataError
 from calibrant.serve.monitor.baseline import read_baseline
 from calibrant.serve.processes.background import running
@@ -33,7 +34,7 @@ def _rows(tiny: ModuleType, n: int, *, flatter: float = 1.0, as_trained: bool = 
 
 def test_it_is_fitted_on_the_probabilities_that_the_file_would_answer(tiny: ModuleType, tmp_path: Path) -> None:
     _rows(tiny, 6000, flatter=1.25).write(tmp_path / "p.parquet")
-    found = read_baseline(tmp_path / "p.parquet", tiny.card())
+    found = Baseline.fit([read_baseline(tmp_path / "p.parquet", tiny.card())])
     assert found.rows == 6000
     assert found.sharpness == pytest.approx(1 / 1.25, abs=0.03)
 
@@ -41,7 +42,7 @@ def test_it_is_fitted_on_the_probabilities_that_the_file_would_answer(tiny: Modu
 def test_rows_spread_as_in_training_are_no_misfit_of_a_corrected_file(tiny: ModuleType, tmp_path: Path) -> None:
     """Fitted on the corrected answers to these rows, the bias would be log(train / uniform)."""
     _rows(tiny, 20_000, as_trained=True).write(tmp_path / "p.parquet")
-    found = read_baseline(tmp_path / "p.parquet", tiny.card())
+    found = Baseline.fit([read_baseline(tmp_path / "p.parquet", tiny.card())])
     assert found.sharpness == pytest.approx(1.0, abs=0.05)
     assert np.ptp(found.bias) < 0.2  # log(0.4 / 0.1) = 1.4 if it were mistaken
 
@@ -55,7 +56,8 @@ def test_rows_that_the_deployed_file_wrote_are_calibrated_already(tiny: ModuleTy
         read_baseline(tmp_path / "own.parquet", card)
     calibrated = Predictions(rows.ids, rows.labels, rows.logits / 2, Source(tiny.CLASSES, model={"applied": {"x": 1}}))
     calibrated.write(tmp_path / "served.parquet")
-    assert read_baseline(tmp_path / "served.parquet", card).sharpness == pytest.approx(1.0, abs=0.05)
+    found = Baseline.fit([read_baseline(tmp_path / "served.parquet", card)])
+    assert found.sharpness == pytest.approx(1.0, abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_rows_that_the_deployed_file_wrote_are_calibrated_already(tiny: ModuleTy
     [
         (300, {"class_names": ("a", "b", "c", "d")}, "other classes than the model"),
         (300, {"model": {"sha256": "another"}}, "predictions of another network"),
-        (150, {}, "has 150 rows with labels; a baseline needs 200"),
+        (0, {}, "has no row with a label"),
     ],
 )
 def test_what_is_no_baseline_is_refused(
@@ -72,6 +74,22 @@ def test_what_is_no_baseline_is_refused(
     _rows(tiny, rows, **source).write(tmp_path / "p.parquet")
     with pytest.raises(DataError, match=says):
         read_baseline(tmp_path / "p.parquet", tiny.card(source={"checkpoint_sha256": "this"}))
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (499, "499 labelled rows are no baseline for 4 classes, which takes 500; they are the beginning"),
+        (999, "with 999 labelled rows the calibration alarm is slower than with 1,000 for 4 classes"),
+        (1000, None),
+    ],
+)
+def test_how_much_a_baseline_is_worth_is_said(
+    tiny: ModuleType, tmp_path: Path, rows: int, says: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    _rows(tiny, rows).write(tmp_path / "p.parquet")
+    read_baseline(tmp_path / "p.parquet", tiny.card())
+    assert [r.message for r in caplog.records] == [] if says is None else says in caplog.text
 
 
 def test_a_server_with_a_baseline_is_on_guard_from_the_first_label(
