@@ -1,7 +1,7 @@
 """Several processes under torchrun: who am I, and the few things that all ranks must agree on.
 
-Losses gather the rows of all ranks by themselves (losses/gather.py), so every rank computes the same loss of the whole
-batch; the network's gradients are averaged by DistributedDataParallel and the loss's own are already equal.
+Losses gather the rows of all ranks by themselves (losses/shared/gather.py), so every rank computes the same loss of
+the whole batch; the network's gradients are averaged by DistributedDataParallel and the loss's own are already equal.
 """
 
 from __future__ import annotations

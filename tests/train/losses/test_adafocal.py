@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
@@ -56,3 +60,16 @@ def test_few_validation_rows_leave_empty_bins_alone() -> None:
     assert torch.isfinite(loss.gamma).all()
     assert (loss.edges.diff() >= 0).all()
     assert loss.gamma[2:].tolist() == [1.0] * 13
+
+
+def test_adafocal_value_and_next_gamma(golden: Callable[[str], Any], compare: Callable[..., None]) -> None:
+    g = golden("spec_derived_simple")
+    for i, case in enumerate(g.meta["cases"]):
+        loss = create_loss("adafocal", num_classes=case["C"])
+        loss.gamma.copy_(g.tensor(f"{i}.ada.gamma"))
+        z = g.tensor(f"{i}.logits").requires_grad_()
+        value = loss(z, g.labels(f"{i}.targets"))
+        value.backward()
+        compare(value.detach(), z.grad, g, i, key="adafocal.")
+        loss.move(g.tensor(f"{i}.ada.gap"))
+        np.testing.assert_allclose(loss.gamma, g[f"{i}.ada.gamma_next"], atol=1e-12)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import ConfigError, DataError
-from calibrant.train.losses import LOSSES, Combined, Loss, MixedTarget, create_loss
+from calibrant.train.losses import LOSSES, Loss, MixedTarget, create_loss
 
 C, D, B = 5, 6, 12
 AUXILIARY = ["supcon", "balanced-contrastive", "center", "prototype"]
@@ -356,14 +356,6 @@ def test_no_option_is_accepted_and_ignored(name: str, option: str) -> None:
     before, after = two_epochs(name), two_epochs(name, **{option: SURFACE[name][option]})
     assert all(torch.isfinite(torch.tensor(after)))
     assert before != after
-
-
-def test_combined_is_the_weighted_sum_with_the_predictions_of_its_first_part() -> None:
-    z, y, f = batch()
-    parts = [(2.0, make("balanced-softmax")), (0.6, make("supcon"))]
-    loss = Combined(parts)
-    assert loss(z, y, f).item() == pytest.approx(sum(w * p(z, y, f).item() for w, p in parts), rel=1e-12)
-    assert (loss.absorbed_prior_strength, loss.needs_features, loss.features_carry_gradient) == (1, True, True)
 
 
 def test_importing_a_loss_loads_neither_engine_nor_timm() -> None:

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -26,19 +29,6 @@ BENCH = Path(__file__).resolve().parents[3] / "bench" / "losses_longtail.py"
 def test_log_prior_adds_one_to_all_counts_only_if_a_class_is_empty() -> None:
     assert log_prior([1, 3]).exp().tolist() == pytest.approx([0.25, 0.75])
     assert log_prior([0, 2]).exp().tolist() == pytest.approx([0.25, 0.75])
-
-
-def test_balanced_softmax_by_hand() -> None:
-    """z = 0, pi = (.25, .75), tau 2: softmax(2 log pi) = (.1, .9)."""
-    loss = BalancedSoftmax(2, [1, 3], tau=2.0)
-    assert loss(torch.zeros(1, 2, dtype=torch.float64), torch.tensor([0])).exp().item() == pytest.approx(10)
-    assert loss.absorbed_prior_strength == 2
-    assert torch.equal(loss.adjust_logits(torch.ones(1, 2)), torch.ones(1, 2))
-
-
-def test_equal_counts_change_nothing() -> None:
-    z, y = torch.randn(6, 3, dtype=torch.float64), torch.arange(6) % 3
-    assert BalancedSoftmax(3, [9, 9, 9])(z, y).item() == pytest.approx(CrossEntropy(3)(z, y).item(), rel=1e-12)
 
 
 def test_post_hoc_adjustment_subtracts_the_log_prior() -> None:
@@ -127,3 +117,10 @@ def test_ldam_tells_once_when_logits_are_no_cosines(caplog: pytest.LogCaptureFix
     for _ in range(2):
         loss(torch.tensor([[5.0, -1.0]]), y)
     assert len(caplog.records) == 1
+
+
+def test_effective_number_weights(golden: Callable[[str], Any]) -> None:
+    g = golden("cb_weights")
+    for i in range(2):
+        weights = effective_number_weights(g[f"{i}.counts"], beta=float(g[f"{i}.beta"]))
+        np.testing.assert_allclose(weights, g[f"{i}.weights"], rtol=1e-9)

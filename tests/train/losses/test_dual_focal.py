@@ -1,0 +1,47 @@
+"""Dual focal loss: the true class against the runner-up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from calibrant.train.losses import DualFocal, Focal, create_loss
+
+NAME = "dual-focal"
+
+
+def logits(*p: float) -> torch.Tensor:
+    return torch.tensor([p], dtype=torch.float64).log()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_equals_the_formula_worked_out_elsewhere(dtype: torch.dtype, derived: Callable[..., None]) -> None:
+    derived("dfl", lambda c, g, i: create_loss("dual-focal", num_classes=c), dtype)
+
+
+@pytest.mark.parametrize(
+    ("options", "p", "expected"),
+    [
+        ({"gamma": 2}, (0.5, 0.3, 0.2), 0.8**2 * math.log(2)),
+        ({"gamma": 2}, (0.2, 0.3, 0.5), 0.8**2 * math.log(5)),
+    ],
+)
+def test_one_row_by_hand(options: dict[str, Any], p: tuple[float, ...], expected: float) -> None:
+    value = create_loss(NAME, num_classes=len(p), **options)(logits(*p), torch.tensor([0]))
+    assert value.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_without_a_runner_up_it_is_focal_loss() -> None:
+    z = torch.randn(7, 5, dtype=torch.float64)
+    lowest = z.argmin(1)  # nothing lies below it
+    assert DualFocal(5)(z, lowest).item() == pytest.approx(Focal(5, gamma=5.0)(z, lowest).item(), rel=1e-12)
+
+
+def test_gradient_is_the_finite_difference() -> None:
+    z = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    y = torch.tensor([0, 1, 2, 3, 0, 1])
+    assert torch.autograd.gradcheck(lambda z: DualFocal(4, gamma=2.0)(z, y), z)
