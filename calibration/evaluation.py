@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant.calibration.intervals import binned
 from calibrant.calibration.intervals.binned import measure_gaps
+from calibrant.calibration.intervals.classwise import measure_classwise
 from calibrant.calibration.intervals.gaps import GapSample
 from calibrant.calibration.intervals.means import Z95, mean_interval, share_interval
 from calibrant.calibration.intervals.measured import Measured
@@ -202,14 +202,16 @@ def _calibration(s: Statistics, bins: int) -> dict[str, Measured]:
     halves = over_under_of(table)
     mass = mass_bins(s, bins)
     mass_sample = GapSample.of(mass, mass.weight**2 / np.maximum(mass_rows(s, mass), 1e-300))
+    ece = measure_gaps(sample, "sum", value=ece_of(table))
+    most = np.inf if ece.high is None else ece.high
     return {
-        "ece": measure_gaps(sample, "sum", value=ece_of(table)),
-        "over_ece": measure_gaps(sample, "over", value=halves.over),
-        "under_ece": measure_gaps(sample, "under", value=halves.under),
+        "ece": ece,
+        "over_ece": measure_gaps(sample, "over", value=halves.over, high=most),
+        "under_ece": measure_gaps(sample, "under", value=halves.under, high=most),
         "adaptive_ece": measure_gaps(mass_sample, "sum", value=ece_of(mass)),
         "rms_calibration_error": measure_gaps(sample, "rms", value=rms_of(table)),
         "mce": measure_gaps(sample, "max"),
-        "classwise_ece": _classwise(s, bins),
+        "classwise_ece": measure_classwise(s, bins),
         "smooth_ece": measure_smooth(s),
         "debiased_ece": replace(
             measure_gaps(mass_sample, "rms"), value=debiased_of(mass, mass_rows(s, mass)), null=0.0, null_high=None
@@ -223,15 +225,6 @@ def gap_sample(s: Statistics, bins: int) -> GapSample:
     weight = np.where(table.weight > 0, table.weight, 1.0)
     spread = s.confidence_squares(bins) / weight - table.confidence**2
     return GapSample.of(table, s.weight_squares(bins), spread)
-
-
-def _classwise(s: Statistics, bins: int) -> Measured:
-    """Mean over classes of the equal-width ECE of p_k; all bins of all classes are one experiment."""
-    rows, total, positive, squares = (a.reshape(-1) for a in s.class_bins(bins))
-    table = Bins(np.rint(rows).astype(np.int64), rows, total, positive)
-    full = np.where(rows > 0, rows, 1.0)
-    sample = GapSample.of(table, None, squares / full - (total / full) ** 2)
-    return measure_gaps(sample, "sum", value=ece_of(table), draws=binned.DRAWS if s.classes <= 20 else 200)
 
 
 def _reliability(table: Bins, bins: int) -> dict[str, tuple[float, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -31,15 +31,35 @@ class GapSample:
         squares = bins.weight if weight_squares is None else weight_squares
         spread_of = np.zeros(int(full.sum())) if spread is None else np.maximum(spread[full], 0.0)
         return cls(
-            bins.share[full], bins.confidence[full], bins.gap[full],
+            bins.share[full], np.clip(bins.confidence[full], 0.0, 1.0), bins.gap[full],
             np.maximum(bins.weight[full] ** 2 / squares[full], 1.0), spread_of,
         )  # fmt: skip
 
-    def noise_variance(self, true_gap: Vector) -> Vector:
-        """Variance of an observed gap when the true one is `true_gap`: (a (1 - a) - spread) / n."""
-        accuracy = np.clip(self.confidence - true_gap, 0.0, 1.0)
-        one_row = np.maximum(accuracy * (1 - accuracy) - self.spread, 1e-12)
-        return one_row / self.rows
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Rows as a whole number, for draws of counts."""
+        return np.maximum(np.rint(self.rows), 1.0).astype(np.int64)
+
+    @property
+    def accuracy(self) -> Vector:
+        return np.clip(self.confidence - self.gap, 0.0, 1.0)
+
+    @property
+    def effective_rows(self) -> float:
+        return float(self.share.sum() ** 2 / (self.share**2 / self.rows).sum())
+
+    def only(self, chosen: NDArray[np.bool_]) -> GapSample:
+        """Some of the bins; their shares stay those of all rows."""
+        return replace(
+            self, share=self.share[chosen], confidence=self.confidence[chosen], gap=self.gap[chosen],
+            rows=self.rows[chosen], spread=self.spread[chosen],
+        )  # fmt: skip
+
+    def most(self, norm: Norm) -> float:
+        """The largest error that is possible with these confidences: every accuracy 0 or 1."""
+        p = self.confidence
+        far = {"over": p, "under": p - 1.0}.get(norm, np.maximum(p, 1.0 - p))
+        return float(gap_error(self.share, far, norm))
 
 
 def gap_error(share: Vector, gap: Vector, norm: Norm) -> Any:
@@ -56,6 +76,7 @@ def gap_error(share: Vector, gap: Vector, norm: Norm) -> Any:
 
 
 def contribution(gap: Vector, norm: Norm) -> Vector:
+    """What each bin adds to the error, before its share."""
     if norm == "over":
         return np.maximum(gap, 0.0)
     if norm == "under":

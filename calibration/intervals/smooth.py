@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.intervals.binned import plausible_gaps
 from calibrant.calibration.intervals.gaps import GapSample
 from calibrant.calibration.intervals.inversion import turn_around
 from calibrant.calibration.intervals.measured import Measured
+from calibrant.calibration.intervals.simulated import plausible_gaps
 from calibrant.calibration.metrics.smooth import SmoothEce, smooth_ece_of
 from calibrant.calibration.statistics.statistics import Statistics
 
@@ -105,7 +105,7 @@ def _interval(
     filled = np.flatnonzero(table.weight > 0)
     position = np.searchsorted(filled, index)
     sample = GapSample.of(table, table.weight**2 / np.maximum(table.rows * s.effective_rows / s.rows, 1e-300))
-    gaps = plausible_gaps(sample, rng, _DRAWS)[:, position]
+    gaps = plausible_gaps(sample, _DRAWS)[:, position]
     m = np.arange(_harmonics(found.bandwidth) + 1)
     damp = np.where(m == 0, 1.0, 2.0) * np.exp(-0.5 * (m * np.pi * found.bandwidth) ** 2)
     kernel = (np.cos(np.pi * place[:, None] * m) * damp) @ np.cos(np.pi * m[:, None] * _GRID)
@@ -127,4 +127,5 @@ def _interval(
     def observed_given(error: float) -> Vector:
         return _mean(np.abs(error * shapes + noise)) + error * between
 
-    return turn_around(found.value, errors, observed_given)
+    inverted = turn_around(found.value, errors, observed_given)
+    return inverted.low, inverted.high

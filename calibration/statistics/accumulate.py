@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrant.calibration.inputs import Floats, Labels, check_labels, check_logits, check_matrix, check_probs
 from calibrant.calibration.statistics.grid import grid
+from calibrant.calibration.statistics.reservoir import Reservoir
 from calibrant.calibration.statistics.row_scores import (
     RowScores,
     Shares,
@@ -48,6 +49,7 @@ class Accumulator:
         self._pairs: list[tuple[NDArray[Any], NDArray[Any]]] = []
         self._pending, self._most_pending = 0, _PENDING
         self._rows = 0
+        self._reservoir = Reservoir(classes)
         self._kept: list[KeptRows] | None = [] if rows_expected is None or rows_expected <= ROWS_KEPT else None
 
     def add(self, logits: ArrayLike, labels: ArrayLike) -> None:
@@ -70,6 +72,9 @@ class Accumulator:
                 scores, parts = score(values[start : start + rows], labels)
             if not np.isfinite(scores.entropy.sum()):
                 check_logits(values)  # NaN and infinity show up here first; this says where
+            chosen, keys = self._reservoir.wanted(values[start : start + rows], labels, scores.predicted)
+            if len(chosen):
+                self._reservoir.add(keys, labels[chosen], parts.rows(chosen))
             self._add_probabilities(parts, scores, labels, self._add_rows(scores, labels))
 
     def _add_rows(self, s: RowScores, y: Labels) -> NDArray[np.int64]:
@@ -166,6 +171,7 @@ class Accumulator:
             c, self.order, tables["right"], tables["by_predicted"], tables["by_true"], all_right, all_wrong,
             self._positive.reshape(c, -1), probability,
             ClassSums(n, top5, zero, nll, nll2, brier, brier2, entropy, squared), pair, count, kept,
+            sampled=self._reservoir.finish(),
         )  # fmt: skip
 
 

@@ -38,6 +38,11 @@ class Shares:
     source: Floats
     log_total: F
 
+    def rows(self, chosen: NDArray[np.intp]) -> F:
+        """Probabilities (len(chosen), C) of some rows."""
+        values = self.values[:, chosen].T if self.classes_first else self.values[chosen]
+        return values / self.total[chosen][:, None]
+
 
 def scores_few(part: Floats, y: Labels) -> tuple[RowScores, Shares]:
     """Classes first: reductions over classes then run along whole rows of memory."""

@@ -22,6 +22,7 @@ from calibrant.atomic import replacing
 from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.calibration.statistics.accumulate import Accumulator
 from calibrant.calibration.statistics.grid import grid
+from calibrant.calibration.statistics.reservoir import SampledRows
 from calibrant.calibration.statistics.statistics import Statistics
 from calibrant.calibration.statistics.tables import ClassSums, KeptRows, Table
 from calibrant.errors import DataError, FormatError
@@ -29,7 +30,7 @@ from calibrant.progress import progress
 
 log = logging.getLogger(__name__)
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 2: with a sample of whole rows
 _BATCH_NUMBERS = 1 << 19  # logits read at a time
 _TABLES = ("right", "wrong_by_predicted", "wrong_by_true", "all_right", "all_wrong", "probability")
 _SUMS = ("rows", "top5", "zero", "nll", "nll_squared", "brier", "brier_squared", "entropy", "p_squared")
@@ -88,7 +89,7 @@ def save(path: Path, s: Statistics, *, predictions: str, stamps: list[list[Any]]
         raise ValueError("statistics are kept without weights")
     header = {
         "kind": "statistics", "format_version": FORMAT_VERSION, "predictions": predictions, "stamps": stamps,
-        "classes": s.classes, "order": s.order, "kept": s.kept is not None,
+        "classes": s.classes, "order": s.order, "kept": s.kept is not None, "sampled": s.sampled is not None,
     }  # fmt: skip
     arrays: dict[str, NDArray[Any]] = {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
     for name in _TABLES:
@@ -105,6 +106,8 @@ def save(path: Path, s: Statistics, *, predictions: str, stamps: list[list[Any]]
     arrays["confusion_pair"], arrays["confusion_count"] = s.confusion_pair, s.confusion_count
     if s.kept is not None:
         arrays |= {"kept_confidence": s.kept.confidence, "kept_label": s.kept.label, "kept_correct": s.kept.correct}
+    if s.sampled is not None:
+        arrays |= {"sampled_key": s.sampled.key, "sampled_label": s.sampled.label, "sampled_probs": s.sampled.probs}
     with replacing(path) as temporary, open(temporary, "wb") as stream:
         np.savez_compressed(stream, allow_pickle=False, **arrays)
 
@@ -119,6 +122,8 @@ def load(path: Path) -> tuple[dict[str, Any], Statistics]:
                 raise FormatError(
                     f"statistics format {version} is newer than this Calibrant reads ({FORMAT_VERSION})", where=path
                 )
+            if version < FORMAT_VERSION:
+                raise FormatError(f"statistics format {version} lacks what format {FORMAT_VERSION} keeps", where=path)
             return header, _statistics(header, arrays)
     except FormatError:
         raise
@@ -142,10 +147,13 @@ def _statistics(header: dict[str, Any], a: Any) -> Statistics:
     kept = None
     if header["kept"]:
         kept = KeptRows(a["kept_confidence"], a["kept_label"], a["kept_correct"])
+    sampled = None
+    if header["sampled"]:
+        sampled = SampledRows(a["sampled_key"], a["sampled_label"], a["sampled_probs"])
     return Statistics(
         classes=c, order=order, positive=dense(by_class, a["positive_index"], a["positive_count"]),
         by_true=ClassSums(*(a[f"class_{name}"] for name in _SUMS)), confusion_pair=a["confusion_pair"],
-        confusion_count=a["confusion_count"], kept=kept, **tables,
+        confusion_count=a["confusion_count"], kept=kept, sampled=sampled, **tables,
     )  # fmt: skip
 
 

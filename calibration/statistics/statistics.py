@@ -10,6 +10,7 @@ What is kept, for C classes:
 - the confusion counts, as pairs that occur.
 - up to 100,000 rows: each row's confidence, label and correctness, so that ranking and equal-mass metrics are exact;
   beyond, they come from the cells.
+- up to 2,000 rows' probabilities, a fair sample (see `reservoir`): how the classes of a row go together.
 
 Statistics of disjoint rows add up: counts exactly, sums to rounding. By class, a target prior is a weight for each true
 class, `sum_y w_y H[y]`; top-label reliability is never selected by true class, which would bias it.
@@ -28,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrant.calibration.statistics.bins import Bins, check_bins, equal_width, equal_width_index, sums
 from calibrant.calibration.statistics.grid import Grid, grid
+from calibrant.calibration.statistics.reservoir import SampledRows
 from calibrant.calibration.statistics.tables import (
     ROWS_KEPT,
     CellCounts,
@@ -60,6 +62,7 @@ class Statistics:
     confusion_count: Counts
     kept: KeptRows | None
     class_weights: Sums | None = None  # pi_target / pi_data for each true class
+    sampled: SampledRows | None = None  # some whole rows; none of two classes
 
     def __add__(self, other: Statistics) -> Statistics:
         if (self.classes, self.order) != (other.classes, other.order):
@@ -78,6 +81,7 @@ class Statistics:
             self.all_wrong + other.all_wrong, add_counts(self.positive, other.positive),
             self.probability + other.probability,
             self.by_true + other.by_true, pair, count, kept,
+            sampled=None if self.sampled is None or other.sampled is None else self.sampled + other.sampled,
         )  # fmt: skip
 
     def weighted(self, class_weights: ArrayLike | None) -> Statistics:

@@ -10,12 +10,13 @@ import pytest
 from calibrant.calibration import evaluate
 from calibrant.calibration.compare import compare
 from calibrant.calibration.evaluation import ranking, scores
-from calibrant.calibration.intervals.binned import measure_gaps, null_gaps, true_error
+from calibrant.calibration.intervals.binned import measure_gaps, true_error
 from calibrant.calibration.intervals.gaps import GapSample
 from calibrant.calibration.intervals.inversion import turn_around
 from calibrant.calibration.intervals.means import mean_interval, share_interval
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.metrics.binned_errors import ece_of
+from calibrant.calibration.intervals.simulated import null_errors
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.accumulate import statistics_of
 from calibrant.calibration.statistics.bins import equal_width, equal_width_index
@@ -50,8 +51,8 @@ def truth(curve: Curve) -> float:
 def coverage(curve: Curve, rows: int, simulations: int) -> float:
     rng, true = np.random.default_rng(1), truth(curve)
     hits = 0
-    for i in range(simulations):
-        m = measure_gaps(sampled(curve, rows, rng), "sum", rng=np.random.default_rng(i))
+    for _ in range(simulations):
+        m = measure_gaps(sampled(curve, rows, rng), "sum")
         assert m.low is not None
         assert m.high is not None
         hits += m.low - 1e-12 <= true <= m.high + 1e-12
@@ -121,10 +122,10 @@ def test_null_value_equals_simulation() -> None:
     assert measured.null_high == pytest.approx(float(np.quantile(drawn, 0.95)), rel=0.05)
 
 
-def test_null_gaps_of_small_bins_are_counts() -> None:
+def test_null_errors_are_counts() -> None:
+    # one bin of two rows that claim .5: 0, 1 or 2 hits
     sample = GapSample(np.array([1.0]), np.array([0.5]), np.array([0.0]), np.array([2.0]), np.array([0.0]))
-    gaps = null_gaps(sample, np.random.default_rng(0))
-    assert set(np.unique(gaps)) == {-0.5, 0.0, 0.5}
+    assert set(np.unique(null_errors(sample, "sum", 200))) == {0.0, 0.5}
 
 
 def test_intervals_of_scores_hold_the_truth() -> None:
@@ -190,9 +191,10 @@ def test_one_row_has_no_interval_of_a_mean() -> None:
 def test_turning_a_test_around_by_hand() -> None:
     """Observed = truth + U(-1, 1), far from zero: the interval is observed +- .95."""
     noise = np.linspace(-1, 1, 20001)
-    low, high = turn_around(5.0, np.linspace(0, 10, 401), lambda truth: truth + noise)
-    assert low == pytest.approx(4.05, abs=0.01)
-    assert high == pytest.approx(5.95, abs=0.01)
+    found = turn_around(5.0, np.linspace(0, 10, 401), lambda truth: truth + noise)
+    assert found.low == pytest.approx(4.05, abs=0.01)
+    assert found.middle == pytest.approx(5.0, abs=0.01)
+    assert found.high == pytest.approx(5.95, abs=0.01)
 
 
 def test_the_paired_interval_is_narrower_and_finds_what_single_ones_miss() -> None:

@@ -1,0 +1,99 @@
+"""Which accuracies could be behind the counts of bins: empirical Bayes with a beta-binomial.
+
+Cell b claims p_b and has k_b hits among n_b rows. Its accuracy is A_b ~ Beta(m_b phi, (1 - m_b) phi) with
+m_b = sigmoid(alpha + beta logit p_b), a curve that all cells share, so that a cell of few rows is judged by the others.
+alpha ~ N(0, 1) and beta ~ N(1, 1): without evidence the model is taken to be calibrated. For each phi of a grid the
+curve is fitted by Newton steps with the weights of a beta-binomial, 1 / (1 + (n - 1) / (phi + 1)); the grid is weighed
+by likelihood (Laplace). A draw is a phi, a curve, and A_b ~ Beta(m phi + k, (1 - m) phi + n - k): always a share, and a
+cell without a hit is nothing special.
+
+Logarithms of the gamma function are our own (Stirling): the server computes intervals without scipy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+_PHI = np.geomspace(3.0, 1e5, 16)
+_EDGE = 1e-7  # of a claim: where its logit is cut
+_PRIOR = np.array([0.0, 1.0])  # alpha, beta of the identity
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy as a function of the claim, for each phi of the grid: its weight, (alpha, beta) and their covariance."""
+
+    weight: Vector  # (phi,)
+    mean: Vector  # (phi, 2)
+    root: Vector  # (phi, 2, 2), lower triangle with root @ root.T the covariance
+
+
+def accuracies(claim: Vector, hits: Vector, rows: Vector, draws: int, rng: np.random.Generator) -> Vector:
+    """Plausible true accuracies of the cells, (draws, cells)."""
+    curve = fit_curve(claim, hits, rows)
+    chosen = rng.choice(len(_PHI), size=draws, p=curve.weight)
+    theta = curve.mean[chosen] + np.einsum("dij,dj->di", curve.root[chosen], rng.standard_normal((draws, 2)))
+    mean = _sigmoid(theta[:, :1] + theta[:, 1:] * _logit(claim))
+    phi = _PHI[chosen][:, None]
+    drawn: Vector = rng.beta(mean * phi + hits, (1.0 - mean) * phi + (rows - hits))
+    return drawn
+
+
+def fit_curve(claim: Vector, hits: Vector, rows: Vector) -> Curve:
+    """Curve of (cells,) mean claims, hits and rows; hits need not be whole."""
+    x, misses = _logit(claim), rows - hits
+    theta = _PRIOR.copy()
+    means, roots, evidence = [], [], np.empty(len(_PHI))
+    for i in range(len(_PHI) - 1, -1, -1):  # from the binomial on, each start the last one's end
+        phi = float(_PHI[i])
+        weight = 1.0 / (1.0 + np.maximum(rows - 1.0, 0.0) / (phi + 1.0))
+        precision = np.eye(2)
+        for _ in range(12 if i == len(_PHI) - 1 else 4):
+            m = _sigmoid(theta[0] + theta[1] * x)
+            residual, curvature = weight * (hits - rows * m), weight * rows * m * (1.0 - m)
+            slope = np.array([residual.sum(), residual @ x]) - (theta - _PRIOR)
+            cross = float(curvature @ x)
+            precision = np.array([[curvature.sum() + 1.0, cross], [cross, curvature @ (x * x) + 1.0]])
+            step = np.linalg.solve(precision, slope)
+            theta = theta + step * min(1.0, 2.0 / max(float(np.abs(step).max()), 1e-300))
+            if float(np.abs(step).max()) < 1e-4:
+                break
+        m = _sigmoid(theta[0] + theta[1] * x)
+        evidence[i] = _log_likelihood(m * phi, (1.0 - m) * phi, hits, misses)
+        evidence[i] -= 0.5 * float((theta - _PRIOR) @ (theta - _PRIOR) + np.linalg.slogdet(precision)[1])
+        means.append(theta)
+        roots.append(np.linalg.cholesky(np.linalg.inv(precision)))
+    weight = np.exp(evidence - evidence.max())
+    return Curve(weight / weight.sum(), np.array(means[::-1]), np.array(roots[::-1]))
+
+
+def log_gamma(x: Vector) -> Vector:
+    """log Gamma(x) for x > 0, to 1e-10 of it: Stirling's series at x + 6, and back by the recurrence."""
+    y = x + 6.0
+    series = (1 / 12 - (1 / 360 - (1 / 1260 - 1 / (1680 * y * y)) / (y * y)) / (y * y)) / y
+    product = x * (x + 1.0) * (x + 2.0) * (x + 3.0) * (x + 4.0) * (x + 5.0)
+    out: Vector = (y - 0.5) * np.log(y) - y + 0.5 * np.log(2 * np.pi) + series - np.log(product)
+    return out
+
+
+def _log_likelihood(a: Vector, b: Vector, hits: Vector, misses: Vector) -> float:
+    """Sum of log B(a + k, b + n - k) - log B(a, b); what does not depend on a and b is left out."""
+    total = a + b
+    cells = log_gamma(a + hits) - log_gamma(a) + log_gamma(b + misses) - log_gamma(b)
+    return float((cells - log_gamma(total + hits + misses) + log_gamma(total)).sum())
+
+
+def _logit(p: Vector) -> Vector:
+    inside = np.clip(p, _EDGE, 1.0 - _EDGE)
+    out: Vector = np.log(inside) - np.log1p(-inside)
+    return out
+
+
+def _sigmoid(x: Vector) -> Vector:
+    # Kept off 0 and 1: a beta distribution needs both parts.
+    out: Vector = 1.0 / (1.0 + np.exp(-np.clip(x, -20.0, 20.0)))
+    return out

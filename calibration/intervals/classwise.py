@@ -1,0 +1,101 @@
+"""Class-wise ECE with its interval: every bin of every class is a cell of one experiment.
+
+sum_k |p_k - q_k| <= 2 in each row, so the mean over C classes never exceeds 2 / C; the grid of true errors ends there.
+Two classes are one, with gaps mirrored: the cells of one of them are used. With more, the rows tie the classes
+together: the variance of the error is f times that of independent cells,
+
+    f = [sum_i (sum_k s_ik r_ik)^2 + n Var_i(sum_k s_ik mu_ik)] / sum_ik r_ik^2,   r_ik = p_ik - [y_i = k] - mu_ik,
+
+mu the mean plausible gap of the cell of (i, k) and s the mean sign of it, over a sample of whole rows. Where nearly all
+signs are open f says too little, so it is at least what labels drawn from the probabilities themselves show.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibration.intervals.binned import measure_gaps
+from calibrant.calibration.intervals.gaps import GapSample, Vector
+from calibrant.calibration.intervals.measured import Measured
+from calibrant.calibration.intervals.simulated import plausible_gaps
+from calibrant.calibration.metrics.binned_errors import ece_of
+from calibrant.calibration.statistics.bins import Bins
+from calibrant.calibration.statistics.reservoir import SampledRows
+from calibrant.calibration.statistics.statistics import Statistics
+
+_FEW_CELLS = 500
+_DRAWS_FEW, _DRAWS_MANY = 300, 200
+_LEAST, _MOST = 0.3, 3.0
+_UNKNOWN = 2.0  # where no rows were kept: what two classes in conflict come to
+_SEED = 20211
+
+
+def measure_classwise(s: Statistics, bins: int) -> Measured:
+    """Mean over classes of the equal-width ECE of p_k against [y = k], with interval and null value; unweighted."""
+    tables = s.class_bins(bins)
+    value = ece_of(_table(tables, slice(None)))
+    if s.classes <= 2:
+        return measure_gaps(_sample(tables, slice(-1, None)), "sum", value=value)
+    sample = _sample(tables, slice(None))
+    draws = _DRAWS_FEW if len(sample.share) <= _FEW_CELLS else _DRAWS_MANY
+    f = _UNKNOWN if s.sampled is None else dependence(s.sampled, sample, tables[0] > 0, draws=draws)
+    return measure_gaps(
+        sample, "sum", value=value, draws=draws, share_noise=False, stretch=float(np.sqrt(f)), most=2.0 / s.classes,
+    )  # fmt: skip
+
+
+def _table(tables: tuple[Vector, ...], classes: slice) -> Bins:
+    rows, total, positive = (a[classes].reshape(-1) for a in tables[:3])
+    return Bins(np.rint(rows).astype(np.int64), rows, total, positive)
+
+
+def _sample(tables: tuple[Vector, ...], classes: slice) -> GapSample:
+    table = _table(tables, classes)
+    full = np.where(table.weight > 0, table.weight, 1.0)
+    return GapSample.of(table, None, tables[3][classes].reshape(-1) / full - (table.confidence_sum / full) ** 2)
+
+
+def dependence(rows: SampledRows, sample: GapSample, full: NDArray[np.bool_], *, draws: int) -> float:
+    """f of the module's text; `full` (C, bins) says which cells the sample consists of."""
+    drawn = plausible_gaps(sample, draws)
+    gap, sign = np.zeros(full.shape, np.float32), np.zeros(full.shape, np.float32)
+    gap[full], sign[full] = drawn.mean(axis=0), np.sign(drawn).mean(axis=0)
+    p = rows.probs.astype(np.float32)
+    cell = cells_of(p, full.shape[1])
+    mu, s = gap.reshape(-1)[cell], sign.reshape(-1)[cell]
+    r = p - mu
+    r[np.arange(len(p)), rows.label] -= 1.0
+    between = float(np.einsum("ik,ik->i", s, mu).var()) * len(p)
+    of_rows = np.einsum("ik,ik->i", s, r).astype(np.float64)
+    f = (float(of_rows @ of_rows) + between) / max(float(np.einsum("ik,ik->", r, r)), 1e-300)
+    return float(np.clip(max(f, null_dependence(p, cell, full.size, draws=draws)), _LEAST, _MOST))
+
+
+def cells_of(p: NDArray[np.float32], bins: int) -> NDArray[np.int64]:
+    """Cell (class * bins + bin) of each probability (N, C), bins (lo, hi]."""
+    inside = np.maximum(np.ceil(p * np.float32(bins)) - 1, 0).astype(np.int64)
+    return np.minimum(inside, bins - 1) + np.arange(p.shape[1]) * bins
+
+
+def null_dependence(p: NDArray[np.float32], cell: NDArray[np.int64], cells: int, *, draws: int) -> float:
+    """Variance of the error when each row's label is drawn from its probabilities, over that of independent cells."""
+    rng = np.random.default_rng(_SEED)
+    flat = cell.reshape(-1)
+    held = np.bincount(flat, minlength=cells)
+    full = np.flatnonzero(held)
+    claimed = np.bincount(flat, p.reshape(-1), cells)[full]
+
+    def variance(hits: NDArray[Any]) -> float:
+        return float(np.abs(claimed - hits).sum(axis=1).var())
+
+    # One search for all rows: the i-th row's cumulative probabilities lie in (i, i + 1].
+    n, classes = p.shape
+    ladder = np.cumsum(p, axis=1, dtype=np.float64)
+    ladder = (ladder / ladder[:, -1:] + np.arange(n)[:, None]).reshape(-1)
+    label = np.searchsorted(ladder, rng.random((draws, n)) + np.arange(n)).clip(max=n * classes - 1)
+    hits = np.stack([np.bincount(flat[one], minlength=cells)[full] for one in label])
+    apart = rng.binomial(held[full], np.clip(claimed / held[full], 0.0, 1.0), (draws, len(full)))
+    return variance(hits) / max(variance(apart), 1e-300)

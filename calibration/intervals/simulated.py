@@ -1,0 +1,120 @@
+"""What would be observed if the true error were e: counts drawn under plausible gaps of exactly that size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibrant.calibration.intervals.beta_binomial import accuracies
+from calibrant.calibration.intervals.gaps import GapSample, Norm, Vector, contribution, gap_error
+
+_ROUNDS = 4
+_SEED = 20210
+
+
+def plausible_gaps(sample: GapSample, draws: int) -> Vector:
+    """True gaps that could be behind the observed ones, (draws, bins): claim minus a plausible accuracy."""
+    rng = np.random.default_rng(_SEED)
+    return sample.confidence - accuracies(
+        sample.confidence, sample.accuracy * sample.counts, sample.counts.astype(np.float64), draws, rng
+    )
+
+
+def null_errors(sample: GapSample, norm: Norm, draws: int) -> Vector:
+    """Errors that perfectly calibrated models show, (draws,)."""
+    truth = np.zeros((draws, len(sample.share)))
+    return np.asarray(gap_error(sample.share, observed_gaps(sample, truth, np.random.default_rng(_SEED + 1)), norm))
+
+
+def observed_gaps(sample: GapSample, truth: Vector, rng: np.random.Generator) -> Vector:
+    """Gaps that a sample shows when the true ones are `truth` (draws, bins): claim - hits / rows, hits counted.
+
+    Rows of one bin differ in confidence, which explains part of who is right: the noise is that of the count, smaller
+    by sqrt(1 - spread / (a (1 - a))).
+    """
+    accuracy = np.clip(sample.confidence - truth, 0.0, 1.0)
+    share = rng.binomial(sample.counts, accuracy) / sample.counts
+    if not sample.spread.any():
+        return np.asarray(sample.confidence - share)
+    variance = accuracy * (1.0 - accuracy)
+    left = np.sqrt(np.clip(1.0 - sample.spread / np.maximum(variance, 1e-300), 0.0, 1.0))
+    return np.asarray(sample.confidence - accuracy - (share - accuracy) * left)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Gaps of every size e: the part `side` is scaled to it, `rest` stays as it is; (draws, bins) each."""
+
+    sample: GapSample
+    norm: Norm
+    side: Vector
+    rest: Vector | None = None
+
+    def of_size(self, error: float) -> Vector:
+        """Gaps that come to `error`, none beyond what its claim allows: scaled, cut, and scaled again."""
+        s = self.sample
+        gap = np.zeros_like(self.side)
+        if error > 0:
+            gap = self.side
+            for _ in range(_ROUNDS):
+                size = np.asarray(gap_error(s.share, gap, self.norm))
+                if np.all(np.abs(size - error) <= 1e-9 * error):
+                    break
+                gap = np.clip(gap * (error / np.maximum(size, 1e-300))[:, None], s.confidence - 1.0, s.confidence)
+        return gap if self.rest is None else gap + self.rest
+
+
+def families(sample: GapSample, norm: Norm, draws: int) -> list[Family]:
+    """One family of true gaps; for one side of the ECE two, since the other side is unknown: as drawn, and none."""
+    drawn = plausible_gaps(sample, draws)
+    if norm not in ("over", "under"):
+        return [Family(sample, norm, _with_size(sample, drawn, norm))]
+    sign = 1.0 if norm == "over" else -1.0
+    side = np.maximum(sign * drawn, 0.0)
+    none = side @ sample.share < 1e-3 * (np.abs(drawn) @ sample.share)
+    if none.any():  # nothing there: as much as one standard deviation would hide
+        a = sample.accuracy * sample.rows
+        smoothed = (a + 0.5) / (sample.rows + 1.0)
+        sd = np.sqrt(smoothed * (1.0 - smoothed) / sample.rows)
+        near = np.maximum(sign * drawn[none] + sd, 0.0)
+        near[near @ sample.share <= 0] = sd
+        side[none] = near
+    rest = np.where(side > 0, 0.0, drawn)
+    side = sign * side
+    return [Family(sample, norm, side, rest), Family(sample, norm, side)]
+
+
+def _with_size(sample: GapSample, drawn: Vector, norm: Norm) -> Vector:
+    """A draw without any gap has no shape: an even one takes its place."""
+    size = np.asarray(gap_error(sample.share, drawn, norm))
+    if np.all(size > 1e-12):
+        return drawn
+    return np.where((size > 1e-12)[:, None], drawn, np.where(sample.confidence >= 0.5, 1.0, -1.0))
+
+
+def observable(family: Family, *, share_noise: bool = True, stretch: float = 1.0) -> Callable[[float], Vector]:
+    """The errors (draws,) that would be observed under a true one.
+
+    `share_noise`: how many rows fall into each bin is chance too, which matters where gaps differ between bins.
+    `stretch`: factor on the deviations from their mean, where bins are not independent.
+    """
+    sample, norm = family.sample, family.norm
+    normals = np.random.default_rng(_SEED + 2).standard_normal(len(family.side))
+    total = sample.effective_rows
+
+    def observed_given(error: float) -> Vector:
+        truth = family.of_size(error)
+        # The same stream for every size, so that neighbours differ by the size and little by chance.
+        gaps = observed_gaps(sample, truth, np.random.default_rng(_SEED + 3))
+        drawn = np.asarray(gap_error(sample.share, gaps, norm))
+        if share_noise and norm != "max":
+            each = contribution(truth, norm)
+            between = np.sqrt(np.maximum(each**2 @ sample.share - (each @ sample.share) ** 2, 0.0) / total)
+            drawn = drawn + normals * (between if norm != "rms" else between / max(2 * error, 1e-9))
+        if stretch != 1.0:
+            drawn = drawn.mean() + stretch * (drawn - drawn.mean())
+        return drawn
+
+    return observed_given
