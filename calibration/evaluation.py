@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant.calibration.intervals.binned import measure_gaps
+from calibrant.calibration.intervals.binned import DRAWS, measure_gaps
 from calibrant.calibration.intervals.classwise import measure_classwise
 from calibrant.calibration.intervals.gaps import GapSample
 from calibrant.calibration.intervals.means import Z95, mean_interval, share_interval
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.intervals.ranking import measure_aurc, measure_auroc, ranking_of_cells
+from calibrant.calibration.intervals.simulated import plausible_gaps
 from calibrant.calibration.intervals.smooth import measure_smooth
 from calibrant.calibration.metrics.binned_errors import debiased_of, ece_of, over_under_of, rms_of
 from calibrant.calibration.metrics.ranking import area_under_risk_coverage, auroc_of
@@ -202,15 +203,16 @@ def _calibration(s: Statistics, bins: int) -> dict[str, Measured]:
     halves = over_under_of(table)
     mass = mass_bins(s, bins)
     mass_sample = GapSample.of(mass, mass.weight**2 / np.maximum(mass_rows(s, mass), 1e-300))
-    ece = measure_gaps(sample, "sum", value=ece_of(table))
+    shapes = plausible_gaps(sample, DRAWS)
+    ece = measure_gaps(sample, "sum", value=ece_of(table), shapes=shapes)
     most = np.inf if ece.high is None else ece.high
     return {
         "ece": ece,
-        "over_ece": measure_gaps(sample, "over", value=halves.over, high=most),
-        "under_ece": measure_gaps(sample, "under", value=halves.under, high=most),
+        "over_ece": measure_gaps(sample, "over", value=halves.over, shapes=shapes, high=most),
+        "under_ece": measure_gaps(sample, "under", value=halves.under, shapes=shapes, high=most),
         "adaptive_ece": measure_gaps(mass_sample, "sum", value=ece_of(mass)),
-        "rms_calibration_error": measure_gaps(sample, "rms", value=rms_of(table)),
-        "mce": measure_gaps(sample, "max"),
+        "rms_calibration_error": measure_gaps(sample, "rms", value=rms_of(table), shapes=shapes),
+        "mce": measure_gaps(sample, "max", shapes=shapes),
         "classwise_ece": measure_classwise(s, bins),
         "smooth_ece": measure_smooth(s),
         "debiased_ece": replace(

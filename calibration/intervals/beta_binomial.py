@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
-_PHI = np.geomspace(3.0, 1e5, 16)
+_PHI = np.geomspace(3.0, 1e5, 12)
+_STEPS, _LONGEST = 12, 2.0  # Newton steps, and how far one may go
 _EDGE = 1e-7  # of a claim: where its logit is cut
 _PRIOR = np.array([0.0, 1.0])  # alpha, beta of the identity
 
@@ -45,30 +46,27 @@ def accuracies(claim: Vector, hits: Vector, rows: Vector, draws: int, rng: np.ra
 
 def fit_curve(claim: Vector, hits: Vector, rows: Vector) -> Curve:
     """Curve of (cells,) mean claims, hits and rows; hits need not be whole."""
-    x, misses = _logit(claim), rows - hits
-    theta = _PRIOR.copy()
-    means, roots, evidence = [], [], np.empty(len(_PHI))
-    for i in range(len(_PHI) - 1, -1, -1):  # from the binomial on, each start the last one's end
-        phi = float(_PHI[i])
-        weight = 1.0 / (1.0 + np.maximum(rows - 1.0, 0.0) / (phi + 1.0))
-        precision = np.eye(2)
-        for _ in range(12 if i == len(_PHI) - 1 else 4):
-            m = _sigmoid(theta[0] + theta[1] * x)
-            residual, curvature = weight * (hits - rows * m), weight * rows * m * (1.0 - m)
-            slope = np.array([residual.sum(), residual @ x]) - (theta - _PRIOR)
-            cross = float(curvature @ x)
-            precision = np.array([[curvature.sum() + 1.0, cross], [cross, curvature @ (x * x) + 1.0]])
-            step = np.linalg.solve(precision, slope)
-            theta = theta + step * min(1.0, 2.0 / max(float(np.abs(step).max()), 1e-300))
-            if float(np.abs(step).max()) < 1e-4:
-                break
-        m = _sigmoid(theta[0] + theta[1] * x)
-        evidence[i] = _log_likelihood(m * phi, (1.0 - m) * phi, hits, misses)
-        evidence[i] -= 0.5 * float((theta - _PRIOR) @ (theta - _PRIOR) + np.linalg.slogdet(precision)[1])
-        means.append(theta)
-        roots.append(np.linalg.cholesky(np.linalg.inv(precision)))
-    weight = np.exp(evidence - evidence.max())
-    return Curve(weight / weight.sum(), np.array(means[::-1]), np.array(roots[::-1]))
+    x, phi = _logit(claim), _PHI[:, None]
+    weight = 1.0 / (1.0 + np.maximum(rows - 1.0, 0.0) / (phi + 1.0))  # (phi, cells)
+    weighted_rows, weighted_hits = weight * rows, weight * hits
+    theta = np.tile(_PRIOR, (len(_PHI), 1))
+    for _ in range(_STEPS):
+        m = _sigmoid(theta[:, :1] + theta[:, 1:] * x)
+        residual, curvature = weighted_hits - weighted_rows * m, weighted_rows * m * (1.0 - m)
+        slope = np.stack([residual.sum(axis=1), residual @ x], axis=1) - (theta - _PRIOR)
+        corner, cross, last = curvature.sum(axis=1) + 1.0, curvature @ x, curvature @ (x * x) + 1.0
+        determinant = corner * last - cross * cross
+        covariance = np.array([[last, -cross], [-cross, corner]]).transpose(2, 0, 1) / determinant[:, None, None]
+        step = np.einsum("pij,pj->pi", covariance, slope)
+        size = np.abs(step).max(axis=1)
+        theta += step * np.minimum(1.0, _LONGEST / np.maximum(size, 1e-300))[:, None]
+        if float(size.max()) < 1e-4:
+            break
+    m = _sigmoid(theta[:, :1] + theta[:, 1:] * x)
+    evidence = _log_likelihood(m * phi, (1.0 - m) * phi, hits, rows - hits)
+    evidence -= 0.5 * (((theta - _PRIOR) ** 2).sum(axis=1) + np.log(determinant))
+    share = np.exp(evidence - evidence.max())
+    return Curve(share / share.sum(), theta, np.linalg.cholesky(covariance))
 
 
 def log_gamma(x: Vector) -> Vector:
@@ -80,11 +78,13 @@ def log_gamma(x: Vector) -> Vector:
     return out
 
 
-def _log_likelihood(a: Vector, b: Vector, hits: Vector, misses: Vector) -> float:
-    """Sum of log B(a + k, b + n - k) - log B(a, b); what does not depend on a and b is left out."""
-    total = a + b
+def _log_likelihood(a: Vector, b: Vector, hits: Vector, misses: Vector) -> Vector:
+    """Sums over cells of log B(a + k, b + n - k) - log B(a, b), whose a + b is one number for each row of a and b."""
+    total = (a + b)[:, :1]
     cells = log_gamma(a + hits) - log_gamma(a) + log_gamma(b + misses) - log_gamma(b)
-    return float((cells - log_gamma(total + hits + misses) + log_gamma(total)).sum())
+    size, count = np.unique(hits + misses, return_counts=True)
+    out: Vector = cells.sum(axis=1) - (log_gamma(total + size) - log_gamma(total)) @ count
+    return out
 
 
 def _logit(p: Vector) -> Vector:

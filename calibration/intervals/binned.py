@@ -23,11 +23,9 @@ import numpy as np
 from calibrant.calibration.intervals.gaps import GapSample, Norm, Vector, gap_error
 from calibrant.calibration.intervals.inversion import Inverted, turn_around
 from calibrant.calibration.intervals.measured import Measured
-from calibrant.calibration.intervals.simulated import families, null_errors, observable
+from calibrant.calibration.intervals.simulated import families, null_errors, observable, plausible_gaps
 
 DRAWS = 300
-_NULL_DRAWS = 1000
-_GRID = np.linspace(0.0, 1.0, 97) ** 2  # finer near 0, where errors of large samples lie
 _MAX_ROWS = 10  # of a bin whose gap may be the largest
 
 
@@ -37,6 +35,7 @@ def measure_gaps(
     *,
     value: float | None = None,
     draws: int = DRAWS,
+    shapes: Vector | None = None,
     share_noise: bool = True,
     stretch: float = 1.0,
     most: float = np.inf,
@@ -45,22 +44,29 @@ def measure_gaps(
     """The error with interval and null value; `value` where the caller has it in full precision.
 
     `most`: a bound on the error beyond that of the bins. `high`: the ECE's upper end, for "over" and "under"; found
-    here where it is not given. `share_noise`, `stretch`: see `simulated.observable`. One row has no interval.
+    here where it is not given. `shapes`: plausible gaps, where the caller has drawn them already. `share_noise` and
+    `stretch`: see `simulated.observable`. One row has no interval.
     """
     if not len(sample.share):
         return Measured(float("nan") if value is None else value)
     shown = float(gap_error(sample.share, sample.gap, norm)) if value is None else value
-    null = null_errors(sample, norm, _NULL_DRAWS if len(sample.share) <= 100 else draws)
+    null = null_errors(sample, norm, draws)
     mean = float(null.mean())
     measured = Measured(shown, null=mean, null_high=mean + stretch * (float(np.quantile(null, 0.95)) - mean))
     if norm == "max":
-        sample = sample.only(sample.rows >= _MAX_ROWS)
+        enough = sample.rows >= _MAX_ROWS
+        sample, shapes = sample.only(enough), None if shapes is None else shapes[:, enough]
     if not len(sample.share) or sample.rows.sum() < 2:
         return measured
-    found = invert(sample, norm, draws=draws, share_noise=share_noise, stretch=stretch, most=most)
+    if shapes is None:
+        shapes = plausible_gaps(sample, draws)
+
+    def inverted(of: Norm) -> Inverted:
+        return invert(sample, of, shapes, share_noise=share_noise, stretch=stretch, most=most)
+
+    found = inverted(norm)
     if norm in ("over", "under"):
-        if not np.isfinite(high):
-            high = invert(sample, "sum", draws=draws, share_noise=share_noise, stretch=stretch, most=most).high
+        high = inverted("sum").high if not np.isfinite(high) else high
         found = Inverted(min(found.low, high), min(found.middle, high), min(found.high, high))
     largest = min(sample.most(norm), most)
     return replace(measured, low=found.low, high=found.high, true_error=found.middle, largest=largest)
@@ -72,18 +78,17 @@ def true_error(sample: GapSample, norm: Norm = "sum", *, draws: int = DRAWS) -> 
     The middle of the test that `measure_gaps` turns around, so it may be laid beside the interval of another model,
     which the measured error, with its share of noise, may not. 0 where perfect calibration would show as much.
     """
-    return invert(sample, norm, draws=draws).middle
+    return invert(sample, norm, plausible_gaps(sample, draws)).middle
 
 
 def invert(
-    sample: GapSample, norm: Norm, *, draws: int = DRAWS, share_noise: bool = True, stretch: float = 1.0,
+    sample: GapSample, norm: Norm, shapes: Vector, *, share_noise: bool = True, stretch: float = 1.0,
     most: float = np.inf,
 ) -> Inverted:  # fmt: skip
     """The test turned around, over every family of true gaps: the lowest low and the highest high."""
-    observed = float(gap_error(sample.share, sample.gap, norm))
-    errors: Vector = _GRID * min(sample.most(norm), most)
+    observed, largest = float(gap_error(sample.share, sample.gap, norm)), min(sample.most(norm), most)
     found = [
-        turn_around(observed, errors, observable(f, share_noise=share_noise, stretch=stretch))
-        for f in families(sample, norm, draws)
+        turn_around(observed, largest, observable(f, share_noise=share_noise, stretch=stretch))
+        for f in families(sample, norm, shapes)
     ]
     return Inverted(min(f.low for f in found), found[0].middle, max(f.high for f in found))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.intervals.binned import measure_gaps
+from calibrant.calibration.intervals.binned import DRAWS, measure_gaps
 from calibrant.calibration.intervals.gaps import GapSample, Vector
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.intervals.simulated import plausible_gaps
@@ -26,8 +26,9 @@ from calibrant.calibration.statistics.bins import Bins
 from calibrant.calibration.statistics.reservoir import SampledRows
 from calibrant.calibration.statistics.statistics import Statistics
 
-_FEW_CELLS = 500
-_DRAWS_FEW, _DRAWS_MANY = 300, 200
+_FEW_CELLS, _DRAWS_MANY = 500, 200
+_NUMBERS, _FEWEST_DRAWS = 1_500_000, 60  # draws times cells: 12 MB an array
+_NULL_DRAWS = 150
 _LEAST, _MOST = 0.3, 3.0
 _UNKNOWN = 2.0  # where no rows were kept: what two classes in conflict come to
 _SEED = 20211
@@ -40,10 +41,12 @@ def measure_classwise(s: Statistics, bins: int) -> Measured:
     if s.classes <= 2:
         return measure_gaps(_sample(tables, slice(-1, None)), "sum", value=value)
     sample = _sample(tables, slice(None))
-    draws = _DRAWS_FEW if len(sample.share) <= _FEW_CELLS else _DRAWS_MANY
-    f = _UNKNOWN if s.sampled is None else dependence(s.sampled, sample, tables[0] > 0, draws=draws)
+    most = DRAWS if len(sample.share) <= _FEW_CELLS else _DRAWS_MANY
+    shapes = plausible_gaps(sample, int(np.clip(_NUMBERS // len(sample.share), _FEWEST_DRAWS, most)))
+    f = _UNKNOWN if s.sampled is None else dependence(s.sampled, shapes, tables[0] > 0)
     return measure_gaps(
-        sample, "sum", value=value, draws=draws, share_noise=False, stretch=float(np.sqrt(f)), most=2.0 / s.classes,
+        sample, "sum", value=value, draws=len(shapes), shapes=shapes, share_noise=False, stretch=float(np.sqrt(f)),
+        most=2.0 / s.classes,
     )  # fmt: skip
 
 
@@ -58,11 +61,10 @@ def _sample(tables: tuple[Vector, ...], classes: slice) -> GapSample:
     return GapSample.of(table, None, tables[3][classes].reshape(-1) / full - (table.confidence_sum / full) ** 2)
 
 
-def dependence(rows: SampledRows, sample: GapSample, full: NDArray[np.bool_], *, draws: int) -> float:
-    """f of the module's text; `full` (C, bins) says which cells the sample consists of."""
-    drawn = plausible_gaps(sample, draws)
+def dependence(rows: SampledRows, shapes: Vector, full: NDArray[np.bool_]) -> float:
+    """f of the module's text, from plausible gaps (draws, cells) of the cells that `full` (C, bins) names."""
     gap, sign = np.zeros(full.shape, np.float32), np.zeros(full.shape, np.float32)
-    gap[full], sign[full] = drawn.mean(axis=0), np.sign(drawn).mean(axis=0)
+    gap[full], sign[full] = shapes.mean(axis=0), np.sign(shapes).mean(axis=0)
     p = rows.probs.astype(np.float32)
     cell = cells_of(p, full.shape[1])
     mu, s = gap.reshape(-1)[cell], sign.reshape(-1)[cell]
@@ -71,7 +73,7 @@ def dependence(rows: SampledRows, sample: GapSample, full: NDArray[np.bool_], *,
     between = float(np.einsum("ik,ik->i", s, mu).var()) * len(p)
     of_rows = np.einsum("ik,ik->i", s, r).astype(np.float64)
     f = (float(of_rows @ of_rows) + between) / max(float(np.einsum("ik,ik->", r, r)), 1e-300)
-    return float(np.clip(max(f, null_dependence(p, cell, full.size, draws=draws)), _LEAST, _MOST))
+    return float(np.clip(max(f, null_dependence(p, cell, full.size)), _LEAST, _MOST))
 
 
 def cells_of(p: NDArray[np.float32], bins: int) -> NDArray[np.int64]:
@@ -80,7 +82,7 @@ def cells_of(p: NDArray[np.float32], bins: int) -> NDArray[np.int64]:
     return np.minimum(inside, bins - 1) + np.arange(p.shape[1]) * bins
 
 
-def null_dependence(p: NDArray[np.float32], cell: NDArray[np.int64], cells: int, *, draws: int) -> float:
+def null_dependence(p: NDArray[np.float32], cell: NDArray[np.int64], cells: int, *, draws: int = _NULL_DRAWS) -> float:
     """Variance of the error when each row's label is drawn from its probabilities, over that of independent cells."""
     rng = np.random.default_rng(_SEED)
     flat = cell.reshape(-1)

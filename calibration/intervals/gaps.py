@@ -55,11 +55,16 @@ class GapSample:
             rows=self.rows[chosen], spread=self.spread[chosen],
         )  # fmt: skip
 
-    def most(self, norm: Norm) -> float:
-        """The largest error that is possible with these confidences: every accuracy 0 or 1."""
+    def far(self, norm: Norm) -> Vector:
+        """The largest gap of each bin that these confidences allow: accuracy 0 or 1."""
         p = self.confidence
-        far = {"over": p, "under": p - 1.0}.get(norm, np.maximum(p, 1.0 - p))
-        return float(gap_error(self.share, far, norm))
+        if norm in ("over", "under"):
+            return p if norm == "over" else p - 1.0
+        return np.where(p >= 0.5, p, p - 1.0)
+
+    def most(self, norm: Norm) -> float:
+        """The largest error that is possible with these confidences."""
+        return float(gap_error(self.share, self.far(norm), norm))
 
 
 def gap_error(share: Vector, gap: Vector, norm: Norm) -> Any:

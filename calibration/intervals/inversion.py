@@ -6,7 +6,6 @@ Cousins 1998, in spirit).
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +15,8 @@ from numpy.typing import NDArray
 from calibrant.calibration.intervals.means import Z95
 
 Vector = NDArray[np.float64]
+_MOST_STEPS = 14
+_CLOSE = 0.05  # of the sd of what is observed: nearer than the draws can tell
 
 
 @dataclass(frozen=True)
@@ -27,45 +28,77 @@ class Inverted:
     high: float
 
 
-def turn_around(observed: float, errors: Vector, observed_given: Callable[[float], Vector]) -> Inverted:
-    """The true errors (of a grid that begins at 0) under which what was observed lies in the middle 95 %."""
-    known: dict[int, tuple[float, float, float]] = {}
-    base = float(observed_given(0.0).mean())
-
-    def limits(i: int) -> tuple[float, float, float]:
-        if i not in known:
-            drawn = observed_given(float(errors[i]))
-            mean, sd = float(drawn.mean()), float(drawn.std())
-            # One-sided at the null, two-sided once the distribution has moved away from it.
-            tail = 0.025 * float(np.clip((mean - base) / (Z95 * sd + 1e-300), 0.0, 1.0)) if i else 0.0
-            low, middle, high = np.quantile(drawn, (tail, 0.5, 1 - (0.05 - tail)))
-            known[i] = (-np.inf if tail == 0 else float(low), float(middle), float(high))
-        return known[i]
-
-    def end(which: int, passed: Callable[[float, float], bool] = operator.ge) -> float:
-        # All three rise with the true error, so each end is found by halving.
-        i = first_true(len(errors), lambda k: passed(limits(k)[which], observed))
-        if i in (0, len(errors)):
-            return 0.0 if i == 0 else float(errors[-1])
-        return crossing(errors, i, limits(i - 1)[which] - observed, limits(i)[which] - observed)
-
-    low, high = end(2), end(0, operator.gt)
+def turn_around(observed: float, largest: float, observed_given: Callable[[float], Vector]) -> Inverted:
+    """The true errors from 0 to `largest` under which what was observed lies in the middle 95 %."""
+    test = _Test(observed, largest, observed_given)
+    low, high = test.where_passed(_HIGH), test.where_passed(_LOW)
     high = max(low, high)
-    return Inverted(low, min(max(end(1), low), high), high)
+    return Inverted(low, min(max(test.where_passed(_MIDDLE), low), high), high)
 
 
-def first_true(count: int, holds: Callable[[int], bool]) -> int:
-    """The smallest index at which a condition that stays true holds; `count` if none."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle + 1, high)
-    return low
+_LOW, _MIDDLE, _HIGH = 0, 1, 2
 
 
-def crossing(errors: Vector, i: int, before: float, after: float) -> float:
-    """The error between grid points i - 1 and i at which a distance changes sign."""
-    if not np.isfinite(before) or not np.isfinite(after) or before == after:
-        return float(errors[i])
-    share = float(np.clip(-before / (after - before), 0.0, 1.0))
-    return float(errors[i - 1] + share * (errors[i] - errors[i - 1]))
+class _Test:
+    """Remembers what was simulated: the three limits are asked for at the same true errors."""
+
+    def __init__(self, observed: float, largest: float, observed_given: Callable[[float], Vector]) -> None:
+        self.observed, self.largest, self.observed_given = observed, largest, observed_given
+        self._known: dict[float, tuple[float, float, float, float]] = {}
+        self._base: float | None = None
+
+    def limits(self, error: float) -> tuple[float, float, float, float]:
+        """Low and high limit and median of what is observed under an error, minus what was observed; and the sd."""
+        if error not in self._known:
+            drawn = np.sort(self.observed_given(error))
+            mean, sd = float(drawn.mean()), float(drawn.std())
+            if self._base is None:
+                self._base = mean
+            # One-sided at the null, two-sided once the distribution has moved away from it.
+            tail = 0.025 * min(max((mean - self._base) / (Z95 * sd + 1e-300), 0.0), 1.0) if error else 0.0
+            low, middle, high = (_quantile(drawn, q) - self.observed for q in (tail, 0.5, 1 - (0.05 - tail)))
+            self._known[error] = (-np.inf if tail == 0 else low, middle, high, sd)
+        return self._known[error]
+
+    def where_passed(self, which: int) -> float:
+        """The smallest error at which a limit, which rises with the error, is not below what was observed."""
+        if self._passed(0.0, which):
+            return 0.0
+        self.limits(min(self.observed, self.largest))
+        below = max(e for e in self._known if not self._passed(e, which))
+        above = min((e for e in self._known if e > below), default=None)
+        for i in range(_MOST_STEPS):
+            if above is None:
+                if below == self.largest:
+                    return self.largest
+                error = self._beyond(below, which)
+            else:
+                error = self._between(below, above, which, halve=i % 3 == 2)
+                if above - below <= max(1e-3 * above, _CLOSE * self.limits(below)[-1]):
+                    return error
+            if abs(self.limits(error)[which]) <= _CLOSE * self.limits(error)[-1]:
+                return error
+            below, above = (below, error) if self._passed(error, which) else (error, above)
+        return self.largest if above is None else self._between(below, above, which, halve=False)
+
+    def _passed(self, error: float, which: int) -> bool:
+        limit = self.limits(error)[which]
+        return limit > 0 if which == _LOW else limit >= 0
+
+    def _beyond(self, below: float, which: int) -> float:
+        missing = -self.limits(below)[which]
+        step = 1.2 * missing if np.isfinite(missing) else 0.0
+        return min(self.largest, below + max(step, 0.1 * below, 1e-3 * self.largest))
+
+    def _between(self, below: float, above: float, which: int, *, halve: bool) -> float:
+        before, after = self.limits(below)[which], self.limits(above)[which]
+        if halve or not np.isfinite(before) or after <= before:
+            return (below + above) / 2
+        share = min(max(-before / (after - before), 0.02), 0.98)
+        return below + share * (above - below)
+
+
+def _quantile(ordered: Vector, q: float) -> float:
+    place = q * (len(ordered) - 1)
+    i = min(int(place), len(ordered) - 2)
+    return float(ordered[i] + (place - i) * (ordered[i + 1] - ordered[i]))

@@ -10,7 +10,7 @@ import numpy as np
 from calibrant.calibration.intervals.beta_binomial import accuracies
 from calibrant.calibration.intervals.gaps import GapSample, Norm, Vector, contribution, gap_error
 
-_ROUNDS = 4
+_ROUNDS, _HALVINGS = 4, 7
 _SEED = 20210
 
 
@@ -24,18 +24,23 @@ def plausible_gaps(sample: GapSample, draws: int) -> Vector:
 
 def null_errors(sample: GapSample, norm: Norm, draws: int) -> Vector:
     """Errors that perfectly calibrated models show, (draws,)."""
-    truth = np.zeros((draws, len(sample.share)))
-    return np.asarray(gap_error(sample.share, observed_gaps(sample, truth, np.random.default_rng(_SEED + 1)), norm))
+    rng = np.random.default_rng(_SEED + 1)
+    # One cell after another: what a binomial generator prepares for its n and p then serves all draws.
+    hits = rng.binomial(sample.counts[:, None], sample.confidence[:, None], (len(sample.share), draws)).T
+    return np.asarray(gap_error(sample.share, _gaps(sample, sample.confidence, hits / sample.counts), norm))
 
 
 def observed_gaps(sample: GapSample, truth: Vector, rng: np.random.Generator) -> Vector:
-    """Gaps that a sample shows when the true ones are `truth` (draws, bins): claim - hits / rows, hits counted.
-
-    Rows of one bin differ in confidence, which explains part of who is right: the noise is that of the count, smaller
-    by sqrt(1 - spread / (a (1 - a))).
-    """
+    """Gaps that a sample shows when the true ones are `truth` (draws, bins): claim - hits / rows, hits counted."""
     accuracy = np.clip(sample.confidence - truth, 0.0, 1.0)
-    share = rng.binomial(sample.counts, accuracy) / sample.counts
+    return _gaps(sample, accuracy, rng.binomial(sample.counts, accuracy) / sample.counts)
+
+
+def _gaps(sample: GapSample, accuracy: Vector, share: Vector) -> Vector:
+    """Claim - share of hits, less the part of its noise that the rows' own confidences explain.
+
+    Rows of one bin differ in confidence: the noise is that of the count times sqrt(1 - spread / (a (1 - a))).
+    """
     if not sample.spread.any():
         return np.asarray(sample.confidence - share)
     variance = accuracy * (1.0 - accuracy)
@@ -63,12 +68,27 @@ class Family:
                 if np.all(np.abs(size - error) <= 1e-9 * error):
                     break
                 gap = np.clip(gap * (error / np.maximum(size, 1e-300))[:, None], s.confidence - 1.0, s.confidence)
+            gap = self._pushed(gap, error)
         return gap if self.rest is None else gap + self.rest
 
+    def _pushed(self, gap: Vector, error: float) -> Vector:
+        """Shapes that lie at their bounds before the size is reached, moved towards the largest gaps there are."""
+        s = self.sample
+        short = np.flatnonzero(np.asarray(gap_error(s.share, gap, self.norm)) < (1 - 1e-3) * error)
+        if not len(short):
+            return gap
+        far, start = s.far(self.norm), gap[short]
+        low, high = np.zeros(len(short)), np.ones(len(short))
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            size = np.asarray(gap_error(s.share, start + middle[:, None] * (far - start), self.norm))
+            low, high = np.where(size < error, middle, low), np.where(size < error, high, middle)
+        gap[short] = start + high[:, None] * (far - start)
+        return gap
 
-def families(sample: GapSample, norm: Norm, draws: int) -> list[Family]:
-    """One family of true gaps; for one side of the ECE two, since the other side is unknown: as drawn, and none."""
-    drawn = plausible_gaps(sample, draws)
+
+def families(sample: GapSample, norm: Norm, drawn: Vector) -> list[Family]:
+    """Family of the plausible gaps `drawn`; for a side of the ECE two: the other side as drawn, and without it."""
     if norm not in ("over", "under"):
         return [Family(sample, norm, _with_size(sample, drawn, norm))]
     sign = 1.0 if norm == "over" else -1.0

@@ -122,10 +122,9 @@ def _interval(
     between = np.sqrt(np.maximum(each**2 @ share - (each @ share) ** 2, 0.0) / s.effective_rows)
     between = between * rng.standard_normal(len(between))
     reach = found.value + 4 * float(_mean(np.abs(noise)).mean()) + 1.5 / np.sqrt(s.effective_rows)
-    errors = np.concatenate([[0.0], np.linspace(0, 1, 33)[1:] ** 1.5 * reach])
 
     def observed_given(error: float) -> Vector:
         return _mean(np.abs(error * shapes + noise)) + error * between
 
-    inverted = turn_around(found.value, errors, observed_given)
+    inverted = turn_around(found.value, reach, observed_given)
     return inverted.low, inverted.high

@@ -6,7 +6,7 @@ neither on the order of the rows nor on how they came in parts, and samples of d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from calibrant.calibration.inputs import Floats, Labels
 
 Keys = NDArray[np.uint64]
+_WAITING = 500  # rows that wait to be told from those already kept
 _ROWS, _LEAST, _NUMBERS = 2000, 100, 4_000_000  # 8 MB of probabilities at most, except with very many classes
 
 
@@ -25,11 +26,11 @@ def rows_sampled(classes: int) -> int:
 
 @dataclass(frozen=True)
 class SampledRows:
-    """In order of keys; probabilities (rows, C) in two bytes each."""
+    """In order of keys; probabilities (rows, C), in two bytes each once they are all there."""
 
     key: Keys
     label: NDArray[np.int32]
-    probs: NDArray[np.float16]
+    probs: NDArray[np.floating[Any]]
 
     def __add__(self, other: SampledRows) -> SampledRows:
         return _joined([self, other]).smallest()
@@ -58,9 +59,9 @@ class Reservoir:
         return rows, key[rows]
 
     def add(self, key: Keys, labels: Labels, probs: NDArray[Any]) -> None:
-        self._new.append(SampledRows(key, labels.astype(np.int32), probs.astype(np.float16)))
+        self._new.append(SampledRows(key, labels.astype(np.int32), probs.astype(np.float32)))
         self._waiting += len(key)
-        if self._waiting >= self._most:
+        if self._waiting >= _WAITING:
             self._shrink()
 
     def _shrink(self) -> None:
@@ -72,7 +73,7 @@ class Reservoir:
         if not self._most:
             return None
         self._shrink()
-        return self._kept
+        return replace(self._kept, probs=self._kept.probs.astype(np.float16))
 
 
 def row_keys(values: Floats, labels: Labels, predicted: NDArray[np.int64]) -> Keys:
@@ -95,7 +96,7 @@ def _mixed(key: Keys) -> Keys:
 
 
 def _no_rows(classes: int) -> SampledRows:
-    return SampledRows(np.zeros(0, np.uint64), np.zeros(0, np.int32), np.zeros((0, classes), np.float16))
+    return SampledRows(np.zeros(0, np.uint64), np.zeros(0, np.int32), np.zeros((0, classes), np.float32))
 
 
 def _joined(parts: list[SampledRows]) -> SampledRows:

@@ -15,8 +15,8 @@ from calibrant.calibration.intervals.gaps import GapSample
 from calibrant.calibration.intervals.inversion import turn_around
 from calibrant.calibration.intervals.means import mean_interval, share_interval
 from calibrant.calibration.intervals.measured import Measured
-from calibrant.calibration.metrics.binned_errors import ece_of
 from calibrant.calibration.intervals.simulated import null_errors
+from calibrant.calibration.metrics.binned_errors import ece_of
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.accumulate import statistics_of
 from calibrant.calibration.statistics.bins import equal_width, equal_width_index
@@ -191,7 +191,7 @@ def test_one_row_has_no_interval_of_a_mean() -> None:
 def test_turning_a_test_around_by_hand() -> None:
     """Observed = truth + U(-1, 1), far from zero: the interval is observed +- .95."""
     noise = np.linspace(-1, 1, 20001)
-    found = turn_around(5.0, np.linspace(0, 10, 401), lambda truth: truth + noise)
+    found = turn_around(5.0, 10.0, lambda truth: truth + noise)
     assert found.low == pytest.approx(4.05, abs=0.01)
     assert found.middle == pytest.approx(5.0, abs=0.01)
     assert found.high == pytest.approx(5.95, abs=0.01)
