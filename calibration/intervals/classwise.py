@@ -79,7 +79,8 @@ def dependence(rows: SampledRows, shapes: Vector, full: NDArray[np.bool_]) -> fl
 def cells_of(p: NDArray[np.float32], bins: int) -> NDArray[np.int64]:
     """Cell (class * bins + bin) of each probability (N, C), bins (lo, hi]."""
     inside = np.maximum(np.ceil(p * np.float32(bins)) - 1, 0).astype(np.int64)
-    return np.minimum(inside, bins - 1) + np.arange(p.shape[1]) * bins
+    cell: NDArray[np.int64] = np.minimum(inside, bins - 1) + np.arange(p.shape[1]) * bins
+    return cell
 
 
 def null_dependence(p: NDArray[np.float32], cell: NDArray[np.int64], cells: int, *, draws: int = _NULL_DRAWS) -> float:

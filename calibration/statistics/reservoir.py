@@ -78,9 +78,10 @@ class Reservoir:
 
 def row_keys(values: Floats, labels: Labels, predicted: NDArray[np.int64]) -> Keys:
     """(N,) hashes of a row's first value, its label's value, the label and the prediction."""
-    key = _mixed(_bits(values[:, 0]))
-    key = _mixed(key ^ _bits(values[np.arange(len(labels)), labels]))
-    return _mixed(key ^ (labels.astype(np.uint64) << np.uint64(32)) ^ predicted.astype(np.uint64))
+    first, own = _bits(values[:, 0]), _bits(values[np.arange(len(labels)), labels])
+    key: Keys = _mixed(_mixed(first) ^ own)
+    pair: Keys = (labels.astype(np.uint64) << np.uint64(32)) + predicted.astype(np.uint64)
+    return _mixed(key ^ pair)
 
 
 def _bits(values: Floats) -> Keys:
