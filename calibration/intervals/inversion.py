@@ -76,10 +76,13 @@ class _Test:
                 error = self._between(below, above, which, halve=i % 3 == 2)
                 if above - below <= max(1e-3 * above, _CLOSE * self.limits(below)[-1]):
                     return error
-            if abs(self.limits(error)[which]) <= _CLOSE * self.limits(error)[-1]:
-                return error
+            close = abs(self.limits(error)[which]) <= _CLOSE * self.limits(error)[-1]
             below, above = (below, error) if self._passed(error, which) else (error, above)
-        return self.largest if above is None else self._between(below, above, which, halve=False)
+            if close and above is None:
+                return below
+            if close:
+                break
+        return self.largest if above is None else self._between(below, above, which, halve=False, margin=0.0)
 
     def _passed(self, error: float, which: int) -> bool:
         limit = self.limits(error)[which]
@@ -87,14 +90,14 @@ class _Test:
 
     def _beyond(self, below: float, which: int) -> float:
         missing = -self.limits(below)[which]
-        step = 1.2 * missing if np.isfinite(missing) else 0.0
-        return min(self.largest, below + max(step, 0.1 * below, 1e-3 * self.largest))
+        step = 1.2 * missing if np.isfinite(missing) else below
+        return min(self.largest, below + max(step, 0.02 * below, 1e-3 * self.largest))
 
-    def _between(self, below: float, above: float, which: int, *, halve: bool) -> float:
+    def _between(self, below: float, above: float, which: int, *, halve: bool, margin: float = 0.02) -> float:
         before, after = self.limits(below)[which], self.limits(above)[which]
         if halve or not np.isfinite(before) or after <= before:
             return (below + above) / 2
-        share = min(max(-before / (after - before), 0.02), 0.98)
+        share = min(max(-before / (after - before), margin), 1 - margin)
         return below + share * (above - below)
 
 
