@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 # The floor under probabilities that a calibrator puts at zero, so that no label is impossible and the NLL is finite.
 FLOOR = 1e-12
+LOWEST_LOG = float(np.log(np.finfo(np.float64).eps))
 
 
 def log_softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
@@ -39,6 +40,24 @@ def log_sum_exp(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
 def floored_logits(probs: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """log max(q, 1e-12): its softmax is q renormalised, with an all-zero row made uniform."""
     return np.log(np.maximum(np.asarray(probs, np.float64), FLOOR))
+
+
+def log_p_and_rest(logits: NDArray[np.floating[Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """log p_k and log(1 - p_k), the latter without cancellation; neither below log of float64's spacing at 1.
+
+    Beyond that, one far-off row would decide a slope that is fitted to them.
+    """
+    log_p = log_softmax(logits)
+    e = np.exp(log_p)
+    top = e.argmax(axis=1)
+    here = np.arange(len(e))
+    rest = 1.0 - e
+    others = e.copy()
+    others[here, top] = 0.0
+    rest[here, top] = others.sum(axis=1)
+    with np.errstate(divide="ignore"):
+        log_rest = np.log(rest)
+    return np.maximum(log_p, LOWEST_LOG), np.maximum(log_rest, LOWEST_LOG)
 
 
 def row_dots(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import KEY, ModelCard
 from calibrant.artifacts.onnx_file import OnnxFile, rewrite
+from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.calibration.label_shift.files import estimate_of_file, served_file
 from calibrant.errors import CheckFailed, ConfigError, DataError, did_you_mean
 from calibrant.export.checks import speed
@@ -35,7 +36,7 @@ from calibrant.export.graph.assemble import (
     write_deployed,
 )
 from calibrant.export.graph.fit_context import kept_threshold, warn_if_moved
-from calibrant.export.graph.fold import Array, FittedCalibrator, apply_gauge
+from calibrant.export.graph.fold import Array, apply_gauge
 from calibrant.export.graph.tail import Tail
 from calibrant.priors import read_prior, read_target
 from calibrant.shares import check_positive
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 TOLERANCE = 1e-5  # of the edited tail's probabilities against numpy
 
 
-def recalibrate(path: str | Path, calibrator: FittedCalibrator | None, *, out: str | Path | None = None) -> ModelCard:
+def recalibrate(path: str | Path, calibrator: Calibrator | None, *, out: str | Path | None = None) -> ModelCard:
     """Puts another fitted calibrator (or none) in the place of the file's own.
 
     Conformal quantiles belong to the old probabilities and are dropped; so is an abstain threshold that came with the

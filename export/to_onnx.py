@@ -21,11 +21,12 @@ from torch import nn
 from calibrant._version import __version__
 from calibrant.artifacts.model_card import Head, InputSpec, ModelCard
 from calibrant.artifacts.onnx_file import OnnxFile
+from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.errors import CheckFailed, ModelError
 from calibrant.export.checks.locate import first_difference
 from calibrant.export.checks.parity import EVERY_LEVEL, Expected, Report, Tolerance, compare, steady_rows
 from calibrant.export.graph.assemble import build_tail, knob_defaults, write_deployed
-from calibrant.export.graph.fold import FittedCalibrator, check_temperatures
+from calibrant.export.graph.fold import check_temperatures
 from calibrant.export.graph.head import cut, find_head, rename
 from calibrant.export.graph.settings import Vector, check_settings, checked_names, checked_priors
 from calibrant.export.graph.tail import OUTPUTS, check_choices, tail_reads
@@ -46,7 +47,7 @@ def export_onnx(
     *,
     class_names: Sequence[str],
     preprocessing: Preprocessing,
-    calibrator: FittedCalibrator | None = None,
+    calibrator: Calibrator | None = None,
     class_temperatures: Vector | None = None,
     gauge: str = "none",
     train_prior: Vector | None = None,
@@ -125,7 +126,7 @@ def export_onnx(
 class Reference:
     """The deployed logits by torch, in float64 behind the network: what the file is compared with."""
 
-    def __init__(self, body: Body, classes: int, card: ModelCard, calibrator: FittedCalibrator | None) -> None:
+    def __init__(self, body: Body, classes: int, card: ModelCard, calibrator: Calibrator | None) -> None:
         self.body = body
         self.bends = calibrator is not None and calibrator.as_affine() is None
         self.formula = Formula(

@@ -3,51 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from calibrant.calibration.adjustment import checked_ratio
-from calibrant.calibration.calibrators import affine, auto, beta, binning, ensemble, structured, temperature
-from calibrant.calibration.calibrators.base import FORMS, Calibrator
+from calibrant.calibration.calibrators import auto
+from calibrant.calibration.calibrators.base import Calibrator
+from calibrant.calibration.calibrators.table import FORMS
 from calibrant.calibration.inputs import check_labels, check_logits, check_weights
 from calibrant.errors import ConfigError, did_you_mean
 
 __all__ = ["METHODS", "Calibrator", "fit"]
 
-# fit function of each method: (logits, labels, weights, *, offset=None, options...) -> (parameters, fit notes)
-_FITS: dict[str, Callable[..., tuple[dict[str, Any], dict[str, Any]]]] = {
-    "temperature": temperature.fit_temperature,
-    "classwise-temperature": affine.fit_classwise_temperature,
-    "vector": affine.fit_vector,
-    "matrix": affine.fit_matrix,
-    "dirichlet": affine.fit_dirichlet,
-    "structured": structured.fit_structured,
-    "beta": beta.fit_beta,
-    "isotonic": binning.fit_isotonic,
-    "histogram": binning.fit_histogram,
-    "bbq": binning.fit_bbq,
-    "enir": binning.fit_enir,
-    "ensemble-temperature": ensemble.fit_ensemble,
-}
-FORMS.update({
-    "temperature": temperature.FORM,
-    "classwise-temperature": affine.CLASSWISE,
-    "vector": affine.VECTOR,
-    "matrix": affine.MATRIX,
-    "dirichlet": affine.DIRICHLET,
-    "structured": structured.FORM,
-    "beta": beta.FORM,
-    "isotonic": binning.KNOTS,
-    "histogram": binning.HISTOGRAM,
-    "bbq": binning.KNOTS,
-    "enir": binning.KNOTS,
-    "ensemble-temperature": ensemble.FORM,
-})  # fmt: skip
-
-METHODS = (*_FITS, "auto")
+METHODS = (*FORMS, "auto")
 
 
 def fit(
@@ -71,7 +41,7 @@ def fit(
     z = check_logits(logits)
     y = check_labels(labels, *z.shape)
     w = check_weights(weights, len(y))
-    function = auto.choose if method == "auto" else _FITS[method]
+    function = auto.choose if method == "auto" else FORMS[method].fit
     accepted = inspect.signature(function).parameters
     known = [name for name, p in accepted.items() if p.kind is p.KEYWORD_ONLY and name != "offset"]
     if method == "auto":
@@ -95,7 +65,7 @@ def fit(
             )
         options["offset"] = -strength * checked_ratio(log_prior_ratio, z.shape[1])
     arguments = (z, y, w) if "weights" in accepted else (z, y)
-    parameters, notes = _FITS[method](*arguments, **options)
+    parameters, notes = FORMS[method].fit(*arguments, **options)
     fitted_on: dict[str, Any] = {"rows": len(y), "prior": (np.bincount(y, minlength=z.shape[1]) / len(y)).tolist()}
     if w is not None:
         fitted_on["weighted"] = True

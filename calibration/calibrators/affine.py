@@ -12,15 +12,20 @@ takes a fixed number of first-order steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.calibrators.base import Affine, Form, Matrix, numbers, positive
+from calibrant.calibration.calibrators.form import Form, Matrix, Parameters, numbers, positive
 from calibrant.calibration.calibrators.newton import Problem, minimise
+from calibrant.calibration.calibrators.steps import (
+    Affine,
+    LogSoftmax,
+    Step,
+)
 from calibrant.calibration.calibrators.temperature import minimise_nll
 from calibrant.calibration.inputs import Floats, Labels, Weights
 from calibrant.calibration.softmax import log_softmax
@@ -169,50 +174,42 @@ def _scaled_identity(x: Matrix, labels: Labels, weights: Weights | None, offset:
 # ---- how they act ----
 
 
-def _apply_classwise(p: Mapping[str, Any], z: Matrix) -> Matrix:
-    return z / np.asarray(p["temperatures"], np.float64)
-
-
-def _apply_vector(p: Mapping[str, Any], z: Matrix) -> Matrix:
-    return z * np.asarray(p["weights"], np.float64) + np.asarray(p["bias"], np.float64)
-
-
-def apply_matrix(p: Mapping[str, Any], z: Matrix) -> Matrix:
-    out: Matrix = z @ np.asarray(p["matrix"], np.float64).T + np.asarray(p["bias"], np.float64)
-    return out
-
-
-def _apply_dirichlet(p: Mapping[str, Any], z: Matrix) -> Matrix:
-    return apply_matrix(p, log_softmax(z))
-
-
-def _check_classwise(p: Mapping[str, Any], c: int) -> None:
+def _check_classwise(p: Parameters, c: int) -> None:
     positive(p, "temperatures", (c,))
 
 
-def _check_vector(p: Mapping[str, Any], c: int) -> None:
+def _check_vector(p: Parameters, c: int) -> None:
     numbers(p, "weights", (c,))
     numbers(p, "bias", (c,))
 
 
-def check_matrix_parameters(p: Mapping[str, Any], c: int) -> None:
+def check_matrix(p: Parameters, c: int) -> None:
     numbers(p, "matrix", (c, c))
     numbers(p, "bias", (c,))
 
 
-def _affine_classwise(p: Mapping[str, Any], c: int) -> Affine:
-    return 1.0 / np.asarray(p["temperatures"], np.float64), np.zeros(c)
+def _classwise_steps(p: Parameters, c: int) -> tuple[Step, ...]:
+    return (Affine.scale(1.0 / np.asarray(p["temperatures"], np.float64)),)
 
 
-def _affine_vector(p: Mapping[str, Any], c: int) -> Affine:
-    return np.asarray(p["weights"], np.float64), np.asarray(p["bias"], np.float64)
+def _vector_steps(p: Parameters, c: int) -> tuple[Step, ...]:
+    return (Affine(np.asarray(p["weights"], np.float64), np.asarray(p["bias"], np.float64)),)
 
 
-def affine_matrix(p: Mapping[str, Any], c: int) -> Affine:
-    return np.asarray(p["matrix"], np.float64), np.asarray(p["bias"], np.float64)
+def matrix_step(p: Parameters) -> Affine:
+    return Affine(np.asarray(p["matrix"], np.float64), np.asarray(p["bias"], np.float64))
 
 
-CLASSWISE = Form(_apply_classwise, _check_classwise, _affine_classwise)
-VECTOR = Form(_apply_vector, _check_vector, _affine_vector)
-MATRIX = Form(apply_matrix, check_matrix_parameters, affine_matrix)
-DIRICHLET = Form(_apply_dirichlet, check_matrix_parameters)
+def _matrix_steps(p: Parameters, c: int) -> tuple[Step, ...]:
+    return (matrix_step(p),)
+
+
+def _dirichlet_steps(p: Parameters, c: int) -> tuple[Step, ...]:
+    """The log-sum-exp term is the same for all classes only if A's rows have equal sums, so it stays a step."""
+    return LogSoftmax(), matrix_step(p)
+
+
+CLASSWISE = Form("classwise-temperature", fit_classwise_temperature, _check_classwise, _classwise_steps, diagonal=True)
+VECTOR = Form("vector", fit_vector, _check_vector, _vector_steps, diagonal=True)
+MATRIX = Form("matrix", fit_matrix, check_matrix, _matrix_steps)
+DIRICHLET = Form("dirichlet", fit_dirichlet, check_matrix, _dirichlet_steps)

@@ -1,13 +1,12 @@
 """A fitted calibrator: a method, its numbers, and what they were fitted on. Saved as JSON, never as code.
 
-A method says how to fit (in its own file) and how its numbers act on logits (`Form`). There are four forms: an affine
-map of the logits, an affine map of log softmax, a function of each single probability, and a mixture of temperatures.
+A method is a record of `table.py`: how to fit, and the steps by which its numbers act on logits.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,26 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrant.atomic import write_text
 from calibrant.calibration.adjustment import checked_ratio
+from calibrant.calibration.calibrators.steps import Affine, Step, run
+from calibrant.calibration.calibrators.table import form
 from calibrant.calibration.inputs import check_logits
 from calibrant.calibration.softmax import softmax
-from calibrant.errors import ConfigError, DataError, FormatError, did_you_mean
+from calibrant.errors import ConfigError, DataError, FormatError
 
 FORMAT_VERSION = 1
 Matrix = NDArray[np.float64]
-Affine = tuple[Matrix, Matrix]
-
-
-@dataclass(frozen=True)
-class Form:
-    """How a method's parameters act: `apply(parameters, logits) -> logits`, and as A, c where they are affine."""
-
-    apply: Callable[[Mapping[str, Any], Matrix], Matrix]
-    check: Callable[[Mapping[str, Any], int], None]
-    affine: Callable[[Mapping[str, Any], int], Affine | None] | None = None
-
-
-# Filled by calibrators/__init__.py, which knows every method.
-FORMS: dict[str, Form] = {}
 
 
 @dataclass(frozen=True)
@@ -56,9 +43,7 @@ class Calibrator:
     abstain: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.method not in FORMS:
-            raise ConfigError(f'no calibration method "{self.method}"', fix=did_you_mean(self.method, FORMS))
-        FORMS[self.method].check(self.parameters, self.classes)
+        form(self.method).check(self.parameters, self.classes)
 
     def logits(self, logits: ArrayLike) -> Matrix:
         """Calibrated logits (N, C), before any prior adjustment."""
@@ -68,7 +53,7 @@ class Calibrator:
                 f"logits have {z.shape[1]} classes, the calibrator {self.classes}",
                 fix="was it fitted on another model?",
             )
-        return FORMS[self.method].apply(self.parameters, z)
+        return run(self.steps(), z)
 
     def probabilities(
         self, logits: ArrayLike, *, log_prior_ratio: ArrayLike | None = None, strength: float = 0.0
@@ -81,10 +66,13 @@ class Calibrator:
             zeta = zeta - strength * checked_ratio(log_prior_ratio, self.classes)
         return softmax(zeta)
 
+    def steps(self) -> tuple[Step, ...]:
+        """What makes calibrated logits of the network's, one after another."""
+        return form(self.method).steps(self.parameters, self.classes)
+
     def as_affine(self) -> Affine | None:
-        """(A, c) with calibrated logits = A z + c, A (C,) where diagonal; None where the map is not affine in z."""
-        affine = FORMS[self.method].affine
-        return None if affine is None else affine(self.parameters, self.classes)
+        """The map as one affine step; None where it is not affine in the logits."""
+        return form(self.method).affine(self.parameters, self.classes)
 
     def with_context(
         self, *, fitted_on: Mapping[str, Any] | None = None, metrics: Mapping[str, Any] | None = None
@@ -152,23 +140,3 @@ class Calibrator:
         except OSError as error:
             raise FormatError(f"cannot be read ({error.strerror})", where=path) from None
         return cls.from_json(text, where=path)
-
-
-def numbers(parameters: Mapping[str, Any], key: str, shape: tuple[int, ...]) -> Matrix:
-    """A parameter as an array of the shape, or a ConfigError that names it."""
-    try:
-        array = np.asarray(parameters[key], np.float64)
-    except KeyError:
-        raise ConfigError(f'parameter "{key}" is missing') from None
-    except (TypeError, ValueError):
-        raise ConfigError(f'parameter "{key}" is not an array of numbers') from None
-    if array.shape != shape or not np.isfinite(array).all():
-        raise ConfigError(f'parameter "{key}" has shape {array.shape}, expected {shape} finite numbers')
-    return array
-
-
-def positive(parameters: Mapping[str, Any], key: str, shape: tuple[int, ...]) -> Matrix:
-    array = numbers(parameters, key, shape)
-    if (array <= 0).any():
-        raise ConfigError(f'parameter "{key}" must be positive')
-    return array

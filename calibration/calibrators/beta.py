@@ -7,20 +7,21 @@ log(1 - p_k) is taken from the other classes' exponentials, so it stays exact wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.calibrators.base import Form, Matrix, numbers
+from calibrant.calibration.calibrators.form import Form, Matrix, Parameters, numbers
+from calibrant.calibration.calibrators.steps import (
+    BetaMap,
+    Step,
+)
 from calibrant.calibration.inputs import Floats, Labels, Weights
-from calibrant.calibration.softmax import FLOOR, log_softmax
+from calibrant.calibration.softmax import log_p_and_rest
 from calibrant.errors import ConfigError
 
 Vector = NDArray[np.float64]
-# Inputs are cut here: beyond, one far-off row would decide a slope. The same bound as float64's spacing at 1.
-_LOWEST_LOG = float(np.log(np.finfo(np.float64).eps))
 
 
 def fit_beta(logits: Floats, labels: Labels, weights: Weights | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -29,21 +30,6 @@ def fit_beta(logits: Floats, labels: Labels, weights: Weights | None = None) -> 
     rows = [_fit_class(log_p[:, k], log_rest[:, k], labels == k, w) for k in range(log_p.shape[1])]
     a, b, c = np.array(rows).T
     return {"a": a.tolist(), "b": b.tolist(), "c": c.tolist()}, {}
-
-
-def log_p_and_rest(logits: Floats) -> tuple[Matrix, Matrix]:
-    """log p_k and log(1 - p_k), the latter without cancellation."""
-    log_p = log_softmax(logits)
-    e = np.exp(log_p)
-    top = e.argmax(axis=1)
-    here = np.arange(len(e))
-    rest = 1.0 - e
-    others = e.copy()
-    others[here, top] = 0.0
-    rest[here, top] = others.sum(axis=1)
-    with np.errstate(divide="ignore"):
-        log_rest = np.log(rest)
-    return np.maximum(log_p, _LOWEST_LOG), np.maximum(log_rest, _LOWEST_LOG)
 
 
 def _fit_class(log_p: Vector, log_rest: Vector, positive: NDArray[np.bool_], w: Vector) -> tuple[float, float, float]:
@@ -90,18 +76,16 @@ def _logistic(features: Matrix, positive: NDArray[np.bool_], w: Vector) -> Vecto
     return t
 
 
-def _apply(p: Mapping[str, Any], z: Matrix) -> Matrix:
-    log_p, log_rest = log_p_and_rest(z)
-    a, b, c = (np.asarray(p[key], np.float64) for key in "abc")
-    log_q = -np.logaddexp(0.0, -(a * log_p - b * log_rest + c))
-    return np.maximum(log_q, np.log(FLOOR))
-
-
-def _check(p: Mapping[str, Any], classes: int) -> None:
+def _check(p: Parameters, classes: int) -> None:
     for key in "abc":
         values = numbers(p, key, (classes,))
         if key != "c" and (values < 0).any():
             raise ConfigError(f'parameter "{key}" must not be negative')
 
 
-FORM = Form(_apply, _check)
+def _steps(p: Parameters, classes: int) -> tuple[Step, ...]:
+    a, b, c = (np.asarray(p[key], np.float64) for key in "abc")
+    return (BetaMap(a, b, c),)
+
+
+BETA = Form("beta", fit_beta, _check, _steps)

@@ -15,15 +15,20 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.calibrators.base import Form, Matrix
+from calibrant.calibration.calibrators.form import Form, Parameters
+from calibrant.calibration.calibrators.steps import (
+    PiecewiseConstant,
+    PiecewiseLinear,
+    Step,
+)
 from calibrant.calibration.inputs import Floats, Labels, Weights
-from calibrant.calibration.softmax import floored_logits, softmax
+from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.bins import equal_width_edges, sums
 from calibrant.errors import ConfigError, MissingExtra
 
@@ -134,38 +139,17 @@ def quiet() -> Any:
 # ---- how they act ----
 
 
-def _apply_knots(p: Mapping[str, Any], z: Matrix) -> Matrix:
-    probs = softmax(z)
-    out = np.empty_like(probs)
-    for k in range(probs.shape[1]):
-        x, y = np.asarray(p["x"][k], np.float64), np.asarray(p["y"][k], np.float64)
-        if p["kind"] == "linear":
-            out[:, k] = np.interp(probs[:, k], x, y)
-        else:
-            out[:, k] = y[np.maximum(np.searchsorted(x, probs[:, k], side="right") - 1, 0)]
-    return floored_logits(out)
-
-
-def _apply_histogram(p: Mapping[str, Any], z: Matrix) -> Matrix:
-    probs = softmax(z)
-    out = np.empty_like(probs)
-    for k in range(probs.shape[1]):
-        inner = np.asarray(p["edges"][k], np.float64)[1:-1]
-        out[:, k] = np.asarray(p["values"][k], np.float64)[np.searchsorted(inner, probs[:, k], side="right")]
-    return floored_logits(out)
-
-
-def _check_knots(p: Mapping[str, Any], classes: int) -> None:
+def _check_knots(p: Parameters, classes: int) -> None:
     if p.get("kind") not in ("linear", "constant"):
         raise ConfigError(f'parameter "kind" is {p.get("kind")!r}, expected linear or constant')
     _check_lists(p, "x", "y", classes, 0)
 
 
-def _check_histogram(p: Mapping[str, Any], classes: int) -> None:
+def _check_histogram(p: Parameters, classes: int) -> None:
     _check_lists(p, "edges", "values", classes, 1)
 
 
-def _check_lists(p: Mapping[str, Any], first: str, second: str, classes: int, more: int) -> None:
+def _check_lists(p: Parameters, first: str, second: str, classes: int, more: int) -> None:
     """One increasing list and one list of shares for each class; the first holds `more` numbers more."""
     try:
         lists = [[np.asarray(v, np.float64) for v in p[key]] for key in (first, second)]
@@ -181,5 +165,20 @@ def _check_lists(p: Mapping[str, Any], first: str, second: str, classes: int, mo
             raise ConfigError(f'parameter "{second}" must hold shares from 0 to 1')
 
 
-KNOTS = Form(_apply_knots, _check_knots)
-HISTOGRAM = Form(_apply_histogram, _check_histogram)
+def _knot_steps(p: Parameters, classes: int) -> tuple[Step, ...]:
+    x, y = _arrays(p["x"]), _arrays(p["y"])
+    return (PiecewiseLinear(x, y) if p["kind"] == "linear" else PiecewiseConstant([v[1:] for v in x], y),)
+
+
+def _histogram_steps(p: Parameters, classes: int) -> tuple[Step, ...]:
+    return (PiecewiseConstant([v[1:-1] for v in _arrays(p["edges"])], _arrays(p["values"])),)
+
+
+def _arrays(lists: Any) -> list[Vector]:
+    return [np.asarray(v, np.float64) for v in lists]
+
+
+ISOTONIC = Form("isotonic", fit_isotonic, _check_knots, _knot_steps)
+HISTOGRAM = Form("histogram", fit_histogram, _check_histogram, _histogram_steps)
+BBQ = Form("bbq", fit_bbq, _check_knots, _knot_steps)
+ENIR = Form("enir", fit_enir, _check_knots, _knot_steps)

@@ -7,16 +7,19 @@ Calibrated logits are log max(q, 1e-12).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.calibrators.base import Form, Matrix, numbers, positive
+from calibrant.calibration.calibrators.form import Form, Matrix, Parameters, numbers, positive
+from calibrant.calibration.calibrators.steps import (
+    MixtureMap,
+    Step,
+)
 from calibrant.calibration.calibrators.temperature import minimise_nll
 from calibrant.calibration.inputs import Floats, Labels, Weights
-from calibrant.calibration.softmax import floored_logits, log_softmax, softmax
+from calibrant.calibration.softmax import log_softmax
 from calibrant.errors import ConfigError
 
 Vector = NDArray[np.float64]
@@ -76,16 +79,16 @@ def _mixture(parts: Matrix, row: Vector) -> tuple[Vector, int]:
     return w, steps
 
 
-def _apply(p: Mapping[str, Any], z: Matrix) -> Matrix:
-    w = np.asarray(p["weights"], np.float64)
-    return floored_logits(w[0] * softmax(z / float(p["temperature"])) + w[1] * softmax(z) + w[2] / z.shape[1])
-
-
-def _check(p: Mapping[str, Any], classes: int) -> None:
+def _check(p: Parameters, classes: int) -> None:
     positive(p, "temperature", ())
     w = numbers(p, "weights", (3,))
     if (w < 0).any() or abs(w.sum() - 1) > 1e-6:
         raise ConfigError('parameter "weights" must be three shares that sum to one')
 
 
-FORM = Form(_apply, _check)
+def _steps(p: Parameters, classes: int) -> tuple[Step, ...]:
+    w = [float(v) for v in p["weights"]]
+    return (MixtureMap((float(p["temperature"]), 1.0), (w[0], w[1]), w[2] / classes),)
+
+
+ENSEMBLE = Form("ensemble-temperature", fit_ensemble, _check, _steps)

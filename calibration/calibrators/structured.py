@@ -16,16 +16,20 @@ x = z / T, which folds into a network's last layer, where it is as good.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.calibrators.affine import affine_matrix, apply_matrix, check_matrix_parameters, split
-from calibrant.calibration.calibrators.base import Affine, Form, Matrix, positive
+from calibrant.calibration.calibrators.affine import check_matrix, matrix_step, split
+from calibrant.calibration.calibrators.form import Form, Matrix, Parameters, positive
 from calibrant.calibration.calibrators.newton import NEWTON_PARAMETERS, Problem, minimise
+from calibrant.calibration.calibrators.steps import (
+    Affine,
+    LogSoftmax,
+    Step,
+)
 from calibrant.calibration.calibrators.temperature import minimise_nll
 from calibrant.calibration.inputs import Floats, Labels, Weights
 from calibrant.calibration.softmax import log_softmax
@@ -176,22 +180,18 @@ def _cross_validated(
     return total / weight
 
 
-def _apply(p: Mapping[str, Any], z: Matrix) -> Matrix:
-    if p["inputs"] == "logits":
-        return apply_matrix(p, z)
-    return apply_matrix(p, log_softmax(z / float(p["temperature"])))
-
-
-def _check(p: Mapping[str, Any], c: int) -> None:
+def _check(p: Parameters, c: int) -> None:
     if p.get("inputs") not in _CHOICES:
         raise ConfigError(f'parameter "inputs" is {p.get("inputs")!r}, expected one of {", ".join(_CHOICES)}')
     if p["inputs"] == "log-probabilities":
         positive(p, "temperature", ())
-    check_matrix_parameters(p, c)
+    check_matrix(p, c)
 
 
-def _affine(p: Mapping[str, Any], c: int) -> Affine | None:
-    return affine_matrix(p, c) if p["inputs"] == "logits" else None
+def _steps(p: Parameters, c: int) -> tuple[Step, ...]:
+    if p["inputs"] == "logits":
+        return (matrix_step(p),)
+    return Affine.scale(np.full(c, 1.0 / float(p["temperature"]))), LogSoftmax(), matrix_step(p)
 
 
-FORM = Form(_apply, _check, _affine)
+STRUCTURED = Form("structured", fit_structured, _check, _steps)

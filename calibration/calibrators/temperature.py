@@ -15,14 +15,17 @@ the gradient is at rounding level and says so in the certificate.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.calibrators.base import Affine, Form, Matrix, positive
+from calibrant.calibration.calibrators.form import Form, Parameters, positive
+from calibrant.calibration.calibrators.steps import (
+    Affine,
+    Step,
+)
 from calibrant.calibration.inputs import Floats, Labels, Weights
 from calibrant.calibration.softmax import row_dots
 
@@ -198,16 +201,12 @@ def _weighted_sums(
     return np.array([np.dot(w, c) for c in columns])
 
 
-def _apply(parameters: Mapping[str, Any], z: Matrix) -> Matrix:
-    return z / float(parameters["temperature"])
-
-
-def _check(parameters: Mapping[str, Any], classes: int) -> None:
+def _check(parameters: Parameters, classes: int) -> None:
     positive(parameters, "temperature", ())
 
 
-def _affine(parameters: Mapping[str, Any], classes: int) -> Affine:
-    return np.full(classes, 1.0 / float(parameters["temperature"])), np.zeros(classes)
+def _steps(parameters: Parameters, classes: int) -> tuple[Step, ...]:
+    return (Affine.scale(np.full(classes, 1.0 / float(parameters["temperature"]))),)
 
 
-FORM = Form(_apply, _check, _affine)
+TEMPERATURE = Form("temperature", fit_temperature, _check, _steps, diagonal=True)

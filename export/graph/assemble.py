@@ -6,7 +6,6 @@ Needs neither torch nor the onnx package.
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,21 +16,19 @@ from numpy.typing import NDArray
 from calibrant._version import __version__
 from calibrant.artifacts.model_card import KEY, ModelCard
 from calibrant.artifacts.onnx_file import OWN, OnnxFile, rewrite
+from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.errors import FormatError
-from calibrant.export.graph.fold import Array, FittedCalibrator, tail_steps
+from calibrant.export.graph.fold import Array, recoverable, tail_steps
 from calibrant.export.graph.tail import Knobs, Ood, Tail
 
 RAW_HEAD = "calibrant.raw_head"  # metadata key of a classifier into which a matrix was folded
 
 
-def calibrator_of(card: ModelCard) -> FittedCalibrator | None:
+def calibrator_of(card: ModelCard) -> Calibrator | None:
     """The fitted calibrator that the card holds."""
     if card.calibrator is None:
         return None
-    from calibrant.calibration import Calibrator
-
-    found: FittedCalibrator = Calibrator.from_json(json.dumps(card.calibrator))
-    return found
+    return Calibrator.from_dict(dict(card.calibrator))
 
 
 def build_tail(
@@ -66,7 +63,7 @@ def knob_defaults(card: ModelCard) -> dict[str, NDArray[np.float32]]:
     }
 
 
-def _knobs(card: ModelCard, calibrator: FittedCalibrator | None) -> Knobs:
+def _knobs(card: ModelCard, calibrator: Calibrator | None) -> Knobs:
     """Defaults that give what the baked file would give."""
     temperature = 1.0
     if calibrator is not None and calibrator.method == "temperature":
@@ -118,7 +115,7 @@ def write_deployed(
     if head is not None and head.kind == "gemm":
         keep_raw = False
         if tail.weight is not None and tail.bias is not None:
-            keep_raw = not tail.folded().recoverable(tail.bias)
+            keep_raw = not recoverable(tail.folded(), tail.bias)
         head = replace(head, raw_key=RAW_HEAD if keep_raw else None)
         if keep_raw and tail.weight is not None and tail.bias is not None:
             raw = np.concatenate([tail.bias.ravel(), tail.weight.ravel()]).astype("<f4")

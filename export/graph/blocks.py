@@ -14,12 +14,25 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.onnx_file import OWN
 from calibrant.artifacts.onnx_wire import Attribute, Node
+from calibrant.calibration.calibrators.steps import (
+    Affine,
+    BetaMap,
+    LogSoftmax,
+    MixtureMap,
+    PiecewiseConstant,
+    PiecewiseLinear,
+    Step,
+    SubtractMax,
+)
+from calibrant.calibration.softmax import FLOOR as EPS
+from calibrant.calibration.softmax import LOWEST_LOG
 from calibrant.errors import ModelError
-from calibrant.export.graph.fold import Affine, Array, BetaMap, LogSoftmax, MixtureMap, PiecewiseMap, Step, SubtractMax
+from calibrant.export.graph.piecewise import Array, PiecewiseMap, in_float32
 
-EPS = 1e-12  # floor of a calibrated probability before its logarithm
 COMPARED = 32  # up to this many knots all are compared at once; above, a binary search is faster
 INT32, FLOAT = 6, 1
+
+GraphStep = Step | PiecewiseMap
 
 
 @dataclass
@@ -62,7 +75,7 @@ class Builder:
         return self.node(op, x, self.axis(1), keepdims=1)
 
 
-def emit(graph: Builder, step: Step, x: str) -> str:
+def emit(graph: Builder, step: GraphStep, x: str) -> str:
     """Writes the step on logits `x` and gives the name of its result."""
     if isinstance(step, Affine):
         return emit_affine(graph, step, x)
@@ -70,6 +83,8 @@ def emit(graph: Builder, step: Step, x: str) -> str:
         return graph.node("Sub", x, graph.rows("ReduceMax", x))
     if isinstance(step, LogSoftmax):
         return graph.node("LogSoftmax", x, axis=-1)
+    if isinstance(step, PiecewiseLinear | PiecewiseConstant):
+        step = in_float32(step)
     if isinstance(step, PiecewiseMap):
         return _logarithm(graph, _piecewise(graph, step, graph.node("Softmax", x, axis=-1)))
     if isinstance(step, BetaMap):
@@ -159,7 +174,7 @@ def _beta(graph: Builder, step: BetaMap, x: str) -> str:
     ties = graph.node("Sub", graph.rows("ReduceSum", graph.node("Cast", wins, to=FLOAT)), one)
     rest = graph.node("Where", wins, graph.node("Add", others, ties), graph.node("Sub", total, e))
     # inputs are cut at float64's spacing at 1, as they were when the map was fitted
-    tiny, floor = graph.constant("tiny", [1e-37]), graph.constant("lowest", [np.log(np.finfo(np.float64).eps)])
+    tiny, floor = graph.constant("tiny", [1e-37]), graph.constant("lowest", [LOWEST_LOG])
     log_p = graph.node("Max", graph.node("Sub", gap, log_total), floor)
     log_rest = graph.node("Sub", graph.node("Log", graph.node("Max", rest, tiny)), log_total)
     log_rest = graph.node("Max", log_rest, floor)

@@ -11,14 +11,13 @@ classifier, so that temperature, vector and matrix scaling, class temperatures a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.softmax import log_softmax
+from calibrant.calibration.calibrators.base import Calibrator
+from calibrant.calibration.calibrators.steps import Affine, LogSoftmax, Step, SubtractMax, run
 from calibrant.errors import ModelError, did_you_mean
 
 Array = NDArray[np.float64]
@@ -27,111 +26,33 @@ SMALL = 1e-20  # a scale that leaves the range of float32 weights intact is larg
 GAUGES = ("none", "mean", "max", "logsoftmax")
 
 
-class FittedCalibrator(Protocol):
-    """What export asks of `calibrant.calibration.Calibrator`."""
-
-    @property
-    def method(self) -> str: ...
-    @property
-    def parameters(self) -> Mapping[str, Any]: ...
-    def as_affine(self) -> tuple[Array, Array] | None: ...
-    def logits(self, logits: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]: ...
-    def to_json(self) -> str: ...
+def onto(fold: Affine, weight: Array, bias: Array) -> tuple[Array, Array]:
+    """The classifier W f + b followed by the map."""
+    if fold.diagonal:
+        return fold.a[:, None] * weight, fold.a * bias + fold.c
+    return fold.a @ weight, fold.a @ bias + fold.c
 
 
-@dataclass(frozen=True)
-class Affine:
-    """u -> A u + c with A a diagonal (C,) or a matrix (C, C)."""
-
-    a: Array
-    c: Array
-
-    @property
-    def diagonal(self) -> bool:
-        return self.a.ndim == 1
-
-    @property
-    def identity(self) -> bool:
-        return self.diagonal and bool(np.all(self.a == 1) and np.all(self.c == 0))
-
-    def after(self, first: Affine) -> Affine:
-        """self(first(u)): A2 (A1 u + c1) + c2."""
-        if self.diagonal and first.diagonal:
-            return Affine(self.a * first.a, self.a * first.c + self.c)
-        a1 = np.diag(first.a) if first.diagonal else first.a
-        if self.diagonal:
-            return Affine(self.a[:, None] * a1, self.a * first.c + self.c)
-        return Affine(self.a @ a1, self.a @ first.c + self.c)
-
-    def onto(self, weight: Array, bias: Array) -> tuple[Array, Array]:
-        """The classifier W f + b followed by this map."""
-        if self.diagonal:
-            return self.a[:, None] * weight, self.a * bias + self.c
-        return self.a @ weight, self.a @ bias + self.c
-
-    def stored(self, weight: Array, bias: Array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The same in float32, rounded once; a diagonal map without a float64 copy of the whole in between."""
-        if not self.diagonal:
-            folded, shifted = self.onto(weight, bias)
-            return folded.astype(np.float32), shifted.astype(np.float32)
-        out = np.empty(weight.shape, np.float32)
-        np.multiply(self.a[:, None], weight, out=out, casting="same_kind", dtype=np.float64)
-        return out, (self.a * bias + self.c).astype(np.float32)
-
-    def recoverable(self, bias: Array) -> bool:
-        """Does the classifier come back out of what is stored in float32?
-
-        Not out of a matrix, nor where a vector's scale is 0 or so small that the digits of the bias drown in c.
-        """
-        if not self.diagonal or not np.all((np.abs(self.a) > SMALL) & (np.abs(self.a) < 1 / SMALL)):
-            return False
-        # a weight keeps its digits under a scale; only the bias has c added, in which they may drown
-        stored = (self.a * bias + self.c).astype(np.float32).astype(np.float64)
-        return bool(np.all(np.abs((stored - self.c) / self.a - bias) <= LOST * np.maximum(np.abs(bias), 1.0)))
+def stored(fold: Affine, weight: Array, bias: Array) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The same in float32, rounded once; a diagonal map without a float64 copy of the whole in between."""
+    if not fold.diagonal:
+        folded, shifted = onto(fold, weight, bias)
+        return folded.astype(np.float32), shifted.astype(np.float32)
+    out = np.empty(weight.shape, np.float32)
+    np.multiply(fold.a[:, None], weight, out=out, casting="same_kind", dtype=np.float64)
+    return out, (fold.a * bias + fold.c).astype(np.float32)
 
 
-@dataclass(frozen=True)
-class SubtractMax:
-    """u -> u - max_k u_k: the gauge that keeps the winner (VACE, gauge max)."""
+def recoverable(fold: Affine, bias: Array) -> bool:
+    """Does the classifier come back out of what is stored in float32?
 
-
-@dataclass(frozen=True)
-class LogSoftmax:
-    """u -> log softmax(u)."""
-
-
-@dataclass(frozen=True)
-class PiecewiseMap:
-    """log q_k, q_k = g_k(softmax(u)_k), with g_k constant or linear between sorted knots of class k.
-
-    For p in segment i = number of knots <= p (right-continuous):  g = start + slope * (p - origin).
+    Not out of a matrix, nor where a vector's scale is 0 or so small that the digits of the bias drown in c.
     """
-
-    knots: Array  # (C, K), padded with 2.0
-    start: Array  # (C, K + 1)
-    slope: Array | None = None  # (C, K + 1); None: constant
-    origin: Array | None = None  # (C, K + 1)
-
-
-@dataclass(frozen=True)
-class BetaMap:
-    """log q_k = -softplus(-(a_k log p_k - b_k log(1 - p_k) + c_k)), p = softmax(u)."""
-
-    a: Array
-    b: Array
-    c: Array
-
-
-@dataclass(frozen=True)
-class MixtureMap:
-    """log( sum_j w_j softmax(u / T_j) + rest )."""
-
-    temperatures: tuple[float, ...]
-    weights: tuple[float, ...]
-    rest: float
-
-
-Step = Affine | SubtractMax | LogSoftmax | PiecewiseMap | BetaMap | MixtureMap
+    if not fold.diagonal or not np.all((np.abs(fold.a) > SMALL) & (np.abs(fold.a) < 1 / SMALL)):
+        return False
+    # a weight keeps its digits under a scale; only the bias has c added, in which they may drown
+    kept = (fold.a * bias + fold.c).astype(np.float32).astype(np.float64)
+    return bool(np.all(np.abs((kept - fold.c) / fold.a - bias) <= LOST * np.maximum(np.abs(bias), 1.0)))
 
 
 def gauge_steps(gauge: str, classes: int) -> list[Step]:
@@ -148,11 +69,7 @@ def gauge_steps(gauge: str, classes: int) -> list[Step]:
 
 def apply_gauge(z: Array, gauge: str) -> Array:
     """g(z) in numpy."""
-    if gauge == "mean":
-        return np.asarray(z - z.mean(1, keepdims=True))
-    if gauge == "logsoftmax":
-        return log_softmax(z)
-    return z - z.max(1, keepdims=True) if gauge == "max" else z
+    return run(gauge_steps(gauge, z.shape[1]), z)
 
 
 def tail_steps(
@@ -160,19 +77,19 @@ def tail_steps(
     *,
     class_temperatures: Sequence[float] | Array | None = None,
     gauge: str = "none",
-    calibrator: FittedCalibrator | None = None,
+    calibrator: Calibrator | None = None,
     shift: Array | None = None,
 ) -> list[Step]:
     """What happens between the network's logits and the deployed ones, merged as far as it goes."""
-    from calibrant.export.graph.calibrator_steps import calibrator_steps
-
     found: list[Step] = gauge_steps(gauge, classes)
     if class_temperatures is not None:
         taus = np.asarray(class_temperatures, np.float64)
         check_temperatures(taus, classes)
-        found.append(Affine(1.0 / taus, np.zeros(classes)))
+        found.append(Affine.scale(1.0 / taus))
     if calibrator is not None:
-        found += calibrator_steps(calibrator, classes)
+        if calibrator.classes != classes:
+            raise ModelError(f"the calibrator maps {calibrator.classes} classes, the model has {classes}")
+        found += calibrator.steps()
     if shift is not None:
         found.append(Affine(np.ones(classes), -np.asarray(shift, np.float64)))
     return merge(found)

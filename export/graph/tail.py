@@ -16,9 +16,10 @@ import numpy as np
 from calibrant.artifacts import onnx_wire as wire
 from calibrant.artifacts.onnx_file import KNOBS, OWN, GraphEdit
 from calibrant.artifacts.onnx_wire import Value
+from calibrant.calibration.calibrators.steps import Affine
 from calibrant.errors import ConfigError, ModelError, did_you_mean
-from calibrant.export.graph.blocks import Builder, emit, emit_affine
-from calibrant.export.graph.fold import Affine, Array, Step
+from calibrant.export.graph.blocks import Builder, GraphStep, emit, emit_affine
+from calibrant.export.graph.fold import Array, stored
 
 OUTPUTS = ("probabilities", "logits", "features", "ood_score")
 OOD_KINDS = ("energy", "max-softmax", "feature-norm")
@@ -54,7 +55,7 @@ class Tail:
     source: str  # the value that the tail starts from: features or logits
     weight: Array | None  # (C, D) of the raw classifier, None where the tail starts from logits
     bias: Array | None
-    steps: Sequence[Step]
+    steps: Sequence[GraphStep]
     outputs: Sequence[str] = ("probabilities", "logits")
     feature_dim: int | None = None
     knobs: Knobs | None = None
@@ -88,7 +89,7 @@ class Tail:
         if self.ood is not None and self.ood.kind == "feature-norm" and self.feature_dim is None:
             raise ModelError("a feature-norm score needs a model that gives features", fix="use energy")
 
-    def _head(self, graph: Builder) -> tuple[str, list[Step], Affine, str]:
+    def _head(self, graph: Builder) -> tuple[str, list[GraphStep], Affine, str]:
         """Emits the classifier; gives the current value, the steps left, and how to find the raw logits again."""
         rest = list(self.steps)
         fold = self.folded()
@@ -96,7 +97,7 @@ class Tail:
             return self.source, rest, fold, self.source
         if not fold.identity:
             rest.pop(0)
-        weight, bias = fold.stored(self.weight, self.bias)
+        weight, bias = stored(fold, self.weight, self.bias)
         graph.constant("head.weight", weight)
         graph.constant("head.bias", bias)
         name = graph.node("Gemm", self.source, OWN + "head.weight", OWN + "head.bias", transB=1)

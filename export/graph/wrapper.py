@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.errors import ModelError, did_you_mean
-from calibrant.export.graph.fold import GAUGES, FittedCalibrator
+from calibrant.export.graph.fold import GAUGES
 from calibrant.images.preprocessing import Preprocessing
 
 Input = Literal["uint8", "float32"]
@@ -77,7 +78,7 @@ class Formula(nn.Module):
         *,
         class_temperatures: Sequence[float] | NDArray[np.floating[Any]] | None = None,
         gauge: str = "none",
-        calibrator: FittedCalibrator | None = None,
+        calibrator: Calibrator | None = None,
         shift: NDArray[np.floating[Any]] | None = None,
     ) -> None:
         super().__init__()
@@ -94,7 +95,7 @@ class Formula(nn.Module):
         if self.taus is not None:
             z = z / self.taus
         if self.affine is not None:
-            a, c = (torch.as_tensor(np.asarray(v, np.float64)) for v in self.affine)
+            a, c = _double(self.affine.a), _double(self.affine.c)
             z = (z * a if a.ndim < 2 else z @ a.T) + c
         elif self.calibrator is not None:
             z = torch.from_numpy(np.array(self.calibrator.logits(z.detach().numpy()), np.float64))

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import ModelCard, Prior
+from calibrant.calibration.calibrators.table import diagonal
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import ConfigError
 from calibrant.priors import UNIFORM, Written, shares_of
@@ -48,15 +49,15 @@ class DeployedFormula:
     @classmethod
     def of(cls, card: ModelCard) -> DeployedFormula:
         classes, term = len(card.classes), card.prior.shift()
-        diagonal = _diagonal(card.calibrator, classes)
+        by_class = _diagonal(card.calibrator, classes)
         method = str((card.calibrator or {}).get("method", "none"))
         return cls(
             card.classes,
             card.prior,
             np.zeros(classes) if term is None else term,
-            1 / float(diagonal[0][0]) if method == "temperature" and diagonal is not None else 1.0,
-            None if diagonal is None else diagonal[0],
-            np.zeros(classes) if diagonal is None else diagonal[1],
+            1 / float(by_class[0][0]) if method == "temperature" and by_class is not None else 1.0,
+            None if by_class is None else by_class[0],
+            np.zeros(classes) if by_class is None else by_class[1],
             method,
             fitted_shift(card),
         )
@@ -115,13 +116,5 @@ def _diagonal(calibrator: Mapping[str, Any] | None, classes: int) -> tuple[Array
     """(scale, shift) with u = scale * z + shift, or None for a map that is not diagonal."""
     if calibrator is None or calibrator.get("method") in (None, "none", "identity"):
         return np.ones(classes), np.zeros(classes)
-    p = calibrator.get("parameters") or {}
-    match calibrator["method"]:
-        case "temperature":
-            return np.full(classes, 1 / float(p["temperature"])), np.zeros(classes)
-        case "classwise-temperature":
-            return 1 / np.asarray(p["temperatures"], np.float64), np.zeros(classes)
-        case "vector":
-            return np.asarray(p["weights"], np.float64), np.asarray(p["bias"], np.float64)
-        case _:
-            return None
+    found = diagonal(calibrator["method"], calibrator.get("parameters") or {}, classes)
+    return None if found is None else (found.a, found.c)

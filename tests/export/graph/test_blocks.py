@@ -10,10 +10,12 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
+from calibrant.calibration.calibrators.steps import BetaMap, MixtureMap
 from calibrant.calibration.softmax import softmax
 from calibrant.export.checks.parity import session
 from calibrant.export.graph.blocks import COMPARED, EPS
-from calibrant.export.graph.fold import BetaMap, MixtureMap, PiecewiseMap, Step
+from calibrant.export.graph.blocks import GraphStep as Step
+from calibrant.export.graph.piecewise import PiecewiseMap
 from calibrant.export.graph.tail import Tail, standalone
 
 Array = NDArray[Any]

@@ -17,8 +17,8 @@ from calibrant.calibration.softmax import softmax
 from calibrant.errors import ModelError
 from calibrant.export import edit
 from calibrant.export.checks.parity import session, steady_rows
-from calibrant.export.graph.calibrator_steps import calibrator_steps, rounded_up
 from calibrant.export.graph.fold import tail_steps
+from calibrant.export.graph.piecewise import rounded_up
 from calibrant.export.graph.tail import Tail, standalone
 
 from ..conftest import CLASSES, PRIOR, pixels
@@ -64,14 +64,6 @@ def test_every_fitted_calibrator_agrees_with_its_graph(method: str) -> None:
     np.testing.assert_allclose(run(calibrator, fresh, "probabilities")[keep], expected[keep], atol=1e-5)
 
 
-def test_every_method_of_the_toolkit_has_a_graph() -> None:
-    from calibrant.calibration.calibrators.base import FORMS
-    from calibrant.export.graph.calibrator_steps import _BUILDERS
-
-    affine = {"temperature", "classwise-temperature", "vector", "matrix"}
-    assert set(FORMS) == affine | set(_BUILDERS)
-
-
 def test_bins_that_begin_behind_a_number_keep_it_in_the_bin_below() -> None:
     calibrator = bins_like_netcal()
     z = np.array([[0.0, 0.0, -80.0, -80.0, -80.0]])  # p = 0.5 exactly for two classes
@@ -113,15 +105,9 @@ def test_any_calibrator_in_a_deployed_file_with_a_prior(deployed: Path, tmp_path
     assert json.loads(calibrator.to_json())["method"] == method
 
 
-def test_calibrator_without_a_graph_says_so() -> None:
-    class Odd:
-        method, parameters = "isotonc", {}
-
-        def as_affine(self) -> None:
-            return None
-
-    with pytest.raises(ModelError, match='"isotonc" cannot be written as a graph; did you mean "isotonic"'):
-        calibrator_steps(Odd(), 3)  # type: ignore[arg-type]
+def test_a_calibrator_of_other_classes_is_refused() -> None:
+    with pytest.raises(ModelError, match="maps 4 classes, the model has 3"):
+        tail_steps(3, calibrator=Calibrator("temperature", 4, {"temperature": 2.0}))
 
 
 @pytest.mark.parametrize("method", ["isotonic", "histogram", "beta"])

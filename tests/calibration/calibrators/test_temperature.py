@@ -19,7 +19,7 @@ def arrays(path: Path) -> dict[str, np.ndarray]:
         return {name: file[name] for name in file.files}
 
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "calibration"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "calibration"
 
 
 def cal_half() -> tuple[np.ndarray, np.ndarray]:
@@ -111,7 +111,7 @@ def test_json_round_trip_gives_the_same_probabilities() -> None:
     assert np.array_equal(again.probabilities(logits[:5]), calibrator.probabilities(logits[:5]))
     affine = calibrator.as_affine()
     assert affine is not None
-    assert np.allclose(affine[0] * logits + affine[1], calibrator.logits(logits), atol=1e-12)
+    assert np.allclose(affine.a * logits + affine.c, calibrator.logits(logits), atol=1e-12)
 
 
 def test_damaged_foreign_and_newer_files_are_refused_by_name(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def arrays(path: Path) -> dict[str, np.ndarray]:
         return {name: file[name] for name in file.files}
 
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "calibration"
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "calibration"
 PLAIN = tuple(m for m in METHODS if m not in ("auto", "bbq", "enir"))
 
 
@@ -100,7 +100,7 @@ def test_structured_on_logits_is_affine_and_on_log_probabilities_is_not() -> Non
     on_logits = fit("structured", logits, labels, inputs="logits")
     affine = on_logits.as_affine()
     assert affine is not None
-    assert np.allclose(logits @ affine[0].T + affine[1], on_logits.logits(logits), atol=1e-9)
+    assert np.allclose(logits @ affine.a.T + affine.c, on_logits.logits(logits), atol=1e-9)
     assert fit("structured", logits, labels, inputs="log-probabilities").as_affine() is None
 
 
@@ -134,7 +134,7 @@ def test_affine_form_is_the_map_itself(fitted: dict[str, Calibrator], method: st
     if affine is None:
         assert method in ("dirichlet", "structured", "isotonic", "histogram", "beta", "ensemble-temperature")
         return
-    a, c = affine
+    a, c = affine.a, affine.c
     mapped = (a * logits if a.ndim == 1 else logits @ a.T) + c
     assert np.allclose(mapped, fitted[method].logits(logits), atol=1e-9)
 

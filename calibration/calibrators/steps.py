@@ -1,0 +1,133 @@
+"""The few kinds of steps that every calibrator is made of, each a function of logits (N, C) in numpy.
+
+A method says its steps once: `Calibrator.logits` runs them, and export writes each kind as graph operators. A function
+g_k of one probability gives log max(g_k(p_k), 1e-12): the softmax behind it is exactly the renormalisation, no
+probability becomes 0, and a row of zeros becomes uniform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibration.softmax import FLOOR, floored_logits, log_p_and_rest, log_softmax, softmax
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Affine:
+    """u -> A u + c with A a diagonal (C,) or a matrix (C, C)."""
+
+    a: Array
+    c: Array
+
+    def __call__(self, u: Array) -> Array:
+        out: Array = (u * self.a if self.diagonal else u @ self.a.T) + self.c
+        return out
+
+    @classmethod
+    def scale(cls, a: Array) -> Affine:
+        return cls(a, np.zeros(len(a)))
+
+    @property
+    def diagonal(self) -> bool:
+        return self.a.ndim == 1
+
+    @property
+    def identity(self) -> bool:
+        return self.diagonal and bool(np.all(self.a == 1) and np.all(self.c == 0))
+
+    def after(self, first: Affine) -> Affine:
+        """self(first(u)): A2 (A1 u + c1) + c2."""
+        if self.diagonal and first.diagonal:
+            return Affine(self.a * first.a, self.a * first.c + self.c)
+        a1 = np.diag(first.a) if first.diagonal else first.a
+        if self.diagonal:
+            return Affine(self.a[:, None] * a1, self.a * first.c + self.c)
+        return Affine(self.a @ a1, self.a @ first.c + self.c)
+
+
+@dataclass(frozen=True)
+class SubtractMax:
+    """u -> u - max_k u_k."""
+
+    def __call__(self, u: Array) -> Array:
+        out: Array = u - u.max(axis=1, keepdims=True)
+        return out
+
+
+@dataclass(frozen=True)
+class LogSoftmax:
+    """u -> log softmax(u)."""
+
+    def __call__(self, u: Array) -> Array:
+        return log_softmax(u)
+
+
+@dataclass(frozen=True)
+class PiecewiseLinear:
+    """log q_k, q_k = g_k(softmax(u)_k), g_k straight between the knots (x_kj, y_kj) and constant outside."""
+
+    x: Sequence[Array]
+    y: Sequence[Array]
+
+    def __call__(self, u: Array) -> Array:
+        p = softmax(u)
+        columns = (np.interp(p[:, k], x, y) for k, (x, y) in enumerate(zip(self.x, self.y, strict=True)))
+        return floored_logits(np.stack(list(columns), axis=1))
+
+
+@dataclass(frozen=True)
+class PiecewiseConstant:
+    """log q_k, q_k = values_kj for the j with edges_k(j-1) <= softmax(u)_k < edges_kj; one value more than edges."""
+
+    edges: Sequence[Array]
+    values: Sequence[Array]
+
+    def __call__(self, u: Array) -> Array:
+        p = softmax(u)
+        columns = (
+            values[np.searchsorted(edges, p[:, k], side="right")]
+            for k, (edges, values) in enumerate(zip(self.edges, self.values, strict=True))
+        )
+        return floored_logits(np.stack(list(columns), axis=1))
+
+
+@dataclass(frozen=True)
+class BetaMap:
+    """log q_k = -softplus(-(a_k log p_k - b_k log(1 - p_k) + c_k)), p = softmax(u)."""
+
+    a: Array
+    b: Array
+    c: Array
+
+    def __call__(self, u: Array) -> Array:
+        log_p, log_rest = log_p_and_rest(u)
+        log_q: Array = -np.logaddexp(0.0, -(self.a * log_p - self.b * log_rest + self.c))
+        return np.maximum(log_q, np.log(FLOOR))
+
+
+@dataclass(frozen=True)
+class MixtureMap:
+    """log( sum_j w_j softmax(u / T_j) + rest )."""
+
+    temperatures: tuple[float, ...]
+    weights: tuple[float, ...]
+    rest: float
+
+    def __call__(self, u: Array) -> Array:
+        parts = (w * softmax(u / t) for t, w in zip(self.temperatures, self.weights, strict=True))
+        return floored_logits(sum(parts, start=np.full(u.shape, self.rest)))
+
+
+Step = Affine | SubtractMax | LogSoftmax | PiecewiseLinear | PiecewiseConstant | BetaMap | MixtureMap
+
+
+def run(steps: Sequence[Step], u: Array) -> Array:
+    for step in steps:
+        u = step(u)
+    return u
