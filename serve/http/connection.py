@@ -13,11 +13,13 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibrant.serve.http.chunked import Chunked
 from calibrant.serve.http.message import EMPTY, Head, Request, Response
 from calibrant.serve.http.parser import Parser
 from calibrant.serve.protocol.errors import (
@@ -58,8 +60,7 @@ class Connection(asyncio.BufferedProtocol):
         self._serial = 0
         self._keep_alive = True
         self._http10 = False
-        self._parser: Parser | None = None  # of a body in chunks
-        self._headers: dict[bytes, bytes] = {}
+        self._chunked: Chunked | None = None
         self._paused = False
         self._fd = -1  # of a plain socket that may be written to directly
         self.peer = ""
@@ -86,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         if request is not None:
             request.give_up()
         self._release()
-        self._close_parser()
+        self._chunked = None
         self._transport = None
         self._body, self._head = EMPTY, bytearray()
 
@@ -153,15 +154,14 @@ class Connection(asyncio.BufferedProtocol):
         if known is not None:
             self._start(known, rest)
             return
-        parser = Parser(self._reserve, self.limits.max_body)
+        parser = Parser()
         try:
             parser.read_head(head)
             self._begin(parser, head, rest)
         except Refusal as refusal:
             self._refuse(refusal)
         finally:
-            if self._parser is not parser:
-                parser.close()
+            parser.close()
 
     def _skip_blank_lines(self) -> None:
         """Before a request they are passed over (RFC 9112, 2.2)."""
@@ -171,17 +171,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def _begin(self, parser: Parser, data: bytes, rest: bytes) -> None:
         """After the head: what body follows, and is it acceptable?"""
-        self._keep_alive = parser.keep_alive and not self.front.draining
-        self._headers = parser.headers
         length = parser.check_head()
         if length is None:
+            self._keep_alive = parser.keep_alive and not self.front.draining
             self._request = Request(parser.method, parser.url, parser.headers, peer=self.peer)
             self._serial += 1
-            self._state, self._parser = _CHUNKED, parser
+            self._state, self._chunked = _CHUNKED, Chunked(self._reserve, self.limits.max_body)
             self.deadline = time.monotonic() + self.limits.body_seconds
-            self._expect()
-            if rest:
-                self._feed_chunked(rest)
+            self._http10 = parser.version == "1.0"
+            if not self._http10:
+                self._expect(parser.headers)
+            self._feed_chunked(rest)
             return
         prefix = parser.headers.get(b"inference-header-content-length", b"0")
         json_length = int(prefix) if prefix.isdigit() and len(prefix) < 18 else 0
@@ -194,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
     def _start(self, head: Head, rest: bytes) -> None:
         """A request without a body, or with one of known length."""
         self._keep_alive = head.keep_alive and not self.front.draining
-        self._headers, self._http10 = head.headers, head.http10
+        self._http10 = head.http10
         self._request = Request(head.method, head.target, head.headers, peer=self.peer)
         self._serial += 1
         if head.length:
@@ -223,7 +223,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._state = _BODY
         self.deadline = time.monotonic() + self.limits.body_seconds
-        self._expect()
+        if not head.http10:  # which knows no interim answers (RFC 9110, 10.1.1)
+            self._expect(head.headers)
 
     def _put_back(self, rest: bytes) -> None:
         """Bytes of the next request, which came with this one."""
@@ -242,29 +243,23 @@ class Connection(asyncio.BufferedProtocol):
         self.front.buffered -= self._reserved
         self._reserved = 0
 
-    def _expect(self) -> None:
-        if self._headers.get(b"expect", b"").lower() == b"100-continue":
+    def _expect(self, headers: Mapping[bytes, bytes]) -> None:
+        if headers.get(b"expect", b"").lower() == b"100-continue":
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _feed_chunked(self, data: bytes) -> None:
-        parser = self._parser
-        if parser is None:
+        chunked = self._chunked
+        if chunked is None:
             return
         try:
-            parser.read_body(data)
+            rest = chunked.feed(data)
         except Refusal as refusal:
             self._refuse(refusal)
             return
-        if parser.done:
-            self._keep_alive = self._keep_alive and not parser.extra
-            self._filled = 0
-            self._close_parser()
-            self._dispatch(memoryview(parser.body()))
-
-    def _close_parser(self) -> None:
-        parser, self._parser = self._parser, None
-        if parser is not None:
-            parser.close()
+        if rest is not None:
+            self._chunked = None
+            self._put_back(rest)
+            self._dispatch(memoryview(chunked.body))
 
     # ---- answering
 

@@ -1,14 +1,13 @@
-"""The head of a request, and a chunked body, as httptools takes them apart."""
+"""The head of a request, as httptools takes it apart."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from typing import Any
 
 import httptools
 
-from calibrant.serve.protocol.errors import BadInput, Refusal, TooLarge
+from calibrant.serve.protocol.errors import BadInput
 
 _SINGLE = frozenset((
     b"content-length", b"transfer-encoding", b"host", b"inference-header-content-length", b"content-encoding",
@@ -16,20 +15,13 @@ _SINGLE = frozenset((
 
 
 class Parser:
-    """One request. `reserve` is called with the size of each piece of its body and may refuse."""
+    """One request's head."""
 
-    def __init__(self, reserve: Callable[[int], None], max_body: int) -> None:
+    def __init__(self) -> None:
         self.url = b""
         self.headers: dict[bytes, bytes] = {}
         self.keep_alive = True
-        self.done = False  # the chunked body is whole
-        self.extra = False  # something follows it
-        self._reserve = reserve
-        self._max_body = max_body
         self._duplicate = b""
-        self._chunks: list[bytes] = []
-        self._size = 0
-        self._in_body = False
         self._parser: Any = httptools.HttpRequestParser(self)
 
     def read_head(self, data: bytes) -> None:
@@ -64,7 +56,6 @@ class Parser:
         if coding is not None:
             if length is not None or coding.strip().lower() != b"chunked":
                 raise BadInput("Transfer-Encoding must be `chunked`, without a Content-Length")
-            self._in_body = True
             return None
         if length is None:
             return 0
@@ -72,22 +63,8 @@ class Parser:
             raise BadInput("Content-Length must be a number of bytes")
         return int(length)
 
-    def read_body(self, data: bytes) -> None:
-        """The next bytes of a chunked body."""
-        try:
-            with contextlib.suppress(httptools.HttpParserUpgrade):
-                self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            if isinstance(error.__context__, Refusal):  # raised in a callback
-                raise error.__context__ from None
-            raise BadInput(f"damaged chunked body ({error})") from None
-
-    def body(self) -> bytes:
-        whole, self._chunks = b"".join(self._chunks), []
-        return whole
-
     def close(self) -> None:
-        self._parser = None  # it holds us by its callbacks, and the body would wait for the garbage collector
+        self._parser = None  # it holds us by its callbacks, and would wait for the garbage collector
 
     # ---- httptools' side
 
@@ -95,8 +72,6 @@ class Parser:
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_body:  # a trailer, which must not change what the head said
-            return
         name = name.lower()
         if name in self.headers and name in _SINGLE:
             self._duplicate = name
@@ -105,19 +80,3 @@ class Parser:
     def on_headers_complete(self) -> None:
         # Asked here: once a request without a body is complete, the parser has forgotten it.
         self.keep_alive = self._parser.should_keep_alive()
-
-    def on_message_begin(self) -> None:
-        if self.done:  # a second request behind a chunked one: answered on a new connection
-            self.extra = True
-
-    def on_body(self, body: bytes) -> None:
-        if not self._in_body or self.done:
-            return
-        self._size += len(body)
-        if self._size > self._max_body:
-            raise TooLarge(f"the body is larger than the {self._max_body} bytes that are taken")
-        self._reserve(len(body))
-        self._chunks.append(body)
-
-    def on_message_complete(self) -> None:
-        self.done = self.done or self._in_body

@@ -328,6 +328,45 @@ def test_a_chunked_body_is_read_and_the_connection_stays(url: str, tiny: ModuleT
     connection.close()
 
 
+def test_a_request_sent_behind_a_chunked_one_is_answered(url: str, tiny: ModuleType) -> None:
+    """In one packet, and in the same one as the last chunk."""
+    body = json.dumps(_entry(tiny.pictures(1))).encode()
+    chunked = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{len(body):x}\r\n".encode()
+    chunked += body + b"\r\n0\r\n\r\n"
+    live = b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n"
+    got = _exchange(url, chunked + chunked + live + b"Connection: close\r\n\r\n", to_the_end=True)
+    assert got.count(b"HTTP/1.1 200 OK") == 3
+    assert got.endswith(b'{"live":true}')
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b"5" + b";x=" + b"y" * 20_000 + b"\r\n{}   \r\n0\r\n\r\n",
+        b"".join(b"1;" + b"y" * 400 + b"\r\n \r\n" for _ in range(50)) + b"0\r\n\r\n",
+        b"0\r\n" + b"".join(b"X-%d: y\r\n" % n for n in range(4000)) + b"\r\n",
+        b"0\r\nX: " + b"y" * 20_000,
+    ],
+)
+def test_extensions_and_trailers_without_end_are_refused(url: str, tail: bytes) -> None:
+    head = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    got = _exchange(url, head + tail)
+    assert got.startswith(b"HTTP/1.1 431 "), got
+    assert b"connection: close" in got
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 2", b"Transfer-Encoding: chunked"])
+def test_http_1_0_gets_no_interim_answer(url: str, framing: bytes) -> None:
+    """RFC 9110 (10.1.1): it would take 100 Continue for the answer."""
+    body = b"{}" if b"Length" in framing else b"2\r\n{}\r\n0\r\n\r\n"
+    head = f"POST {INFER} HTTP/1.0\r\nExpect: 100-continue\r\n".encode() + framing + b"\r\n\r\n"
+    with socket.create_connection(_at(url), timeout=60) as s:
+        s.sendall(head)
+        time.sleep(0.1)
+        s.sendall(body)
+        assert s.recv(65536).startswith(b"HTTP/1.1 400 ")
+
+
 def test_expect_continue_is_answered_before_the_body(url: str) -> None:
     with socket.create_connection(_at(url), timeout=60) as s, s.makefile("rb") as lines:
         s.sendall(f"POST {INFER} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n".encode())
