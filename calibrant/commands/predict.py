@@ -20,14 +20,14 @@ from calibrant.errors import ConfigError, FormatError
     "--data",
     required=True,
     type=click.Path(path_type=Path),
-    help="Folder of images, with or without class folders; for a file also tar or Parquet shards, or a folder of them.",
+    help="Images in any layout that training reads: folders, a CSV list, shards, benchmarks; labels or none.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Predictions file.  [default: predictions.parquet]")
 @click.option(
     "--split",
     default="test",
     show_default=True,
-    help="Sub-folder to read where the data has splits, and the name written.",
+    help="Split to read where the data have splits, and the name written.",
 )
 @click.option(
     "--batch-size",
@@ -71,10 +71,11 @@ def predict(
     workers: int | None,
     as_json: bool,
 ) -> None:
-    """Write the predictions of MODEL for a folder of images.
+    """Write the predictions of MODEL for images.
 
     MODEL is a run folder of `calibrant train` or a deployed .onnx file. The file holds the model's own logits, so that
-    calibrators can be fitted on it; labels come from class folders and are empty where there are none.
+    calibrators can be fitted on it. Labels are empty where there are none, or none that the model knows; the column
+    label_name then says what they are.
 
     \b
     Examples:

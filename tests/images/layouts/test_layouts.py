@@ -165,3 +165,8 @@ def test_what_is_no_layout_is_said(tmp_path: Path) -> None:
 def test_the_pixels_are_those_that_were_written(written: tuple[str, Path]) -> None:
     images = list_images(written[1]).sets["test"]
     assert {np.asarray(images.image(i)).shape for i in range(len(images))} == {(32, 32, 3)}
+
+
+def test_the_page_on_data_has_every_layout() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
+    assert [name for name in LAYOUTS if f"`{name}`" not in page] == []
