@@ -125,6 +125,9 @@ class Control:
 
         def work() -> dict[str, Any]:
             body = monitor.report()
+            shares = monitor.class_shares()
+            if shares is not None:
+                body["class_shares"] = shares
             if len(others) > 1:
                 body["versions"] = {m.model.version: m.summary() for m in others}
             return body

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from calibrant.calibration.label_shift.estimate import PriorEstimate, estimate_prior
+from calibrant.calibration.label_shift.estimate import PriorEstimate, PriorEstimator, estimate_prior
 
-__all__ = ["PriorEstimate", "estimate_prior"]
+__all__ = ["PriorEstimate", "PriorEstimator", "estimate_prior"]

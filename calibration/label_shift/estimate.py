@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -103,47 +104,64 @@ class PriorEstimate:
         }  # fmt: skip
 
 
+class PriorEstimator:
+    """What labelled rows teach, once, about the prior of any others of the same model."""
+
+    def __init__(self, logits: ArrayLike, labels: ArrayLike) -> None:
+        """logits (N, C), labels (N,): each class at least once."""
+        z = check_logits(logits)
+        y = check_labels(labels, len(z), z.shape[1])
+        absent = np.flatnonzero(np.bincount(y, minlength=z.shape[1]) == 0)
+        if len(absent):
+            raise DataError(
+                f"no labelled row of class {int(absent[0])} ({len(absent)} such classes), "
+                "so its share cannot be estimated",
+                fix="give labelled rows of every class",
+            )
+        self._known, self._labels = _log_p(z), y
+        self._map = fit_bias_map(self._known, y)
+        self._calibrated = self._map.probabilities(self._known)
+
+    def __call__(self, served: ArrayLike) -> PriorEstimate:
+        """served (n, C): logits of the same model, no labels needed. 95 % intervals, one class at a time."""
+        rows = len(np.asarray(served))
+        if rows < FEWEST_ROWS:
+            raise DataError(
+                f"{rows} rows are too few to estimate class shares from", fix=f"give at least {FEWEST_ROWS}"
+            )
+        unlabelled, base = check_logits(served), self._map.shares
+        if unlabelled.shape[1] != len(base):
+            raise DataError(f"the served rows have {unlabelled.shape[1]} classes, the labelled ones {len(base)}")
+        asked = _log_p(unlabelled)
+        calibrated = self._map.probabilities(asked)
+        ratios = calibrated / base
+        prior = likeliest_prior(ratios)
+        covariance = prior_covariance(ratios, prior, asked, self._map.covariance)
+        deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+        half = Z95 * deviation + 0.5 / len(asked)
+        other = prior_by_confusion(self._calibrated, self._labels, calibrated)
+        # All classes at once: each of 2 C limits may be passed in a share of 5 % / C of the cases.
+        factor = NormalDist().inv_cdf(1 - 0.025 / len(prior))
+        reach = factor * (deviation + np.sqrt(np.maximum(np.diag(other.covariance), 0.0))) + 0.5 / len(asked)
+        agree = bool((np.abs(prior - other.prior) <= reach).all())
+        sure = _sureness_p_value(self._calibrated.max(axis=1), self._labels, calibrated.max(axis=1), prior)
+        return PriorEstimate(
+            prior, np.maximum(prior - half, 0.0), np.minimum(prior + half, 1.0), base, len(asked), len(self._labels),
+            _p_value(prior, base, covariance, len(self._labels)), agree and sure >= OTHER_PICTURES,
+            other.smallest, other.mixed,
+        )  # fmt: skip
+
+
 def estimate_prior(logits: ArrayLike, labels: ArrayLike, served: ArrayLike) -> PriorEstimate:
     """logits (N, C) with labels (N,) of held-out rows; served (n, C) logits of the same model, no labels needed.
 
-    Both through the same map: raw logits, or both as deployed. 95 % intervals, one class at a time.
+    Both through the same map: raw logits, or both as deployed.
     """
-    z = check_logits(logits)
-    unlabelled = check_logits(served)
-    if unlabelled.shape[1] != z.shape[1]:
-        raise DataError(f"the served rows have {unlabelled.shape[1]} classes, the labelled ones {z.shape[1]}")
-    y = check_labels(labels, len(z), z.shape[1])
-    counts = np.bincount(y, minlength=z.shape[1])
-    absent = np.flatnonzero(counts == 0)
-    if len(absent):
-        raise DataError(
-            f"no labelled row of class {int(absent[0])} ({len(absent)} such classes), so its share cannot be estimated",
-            fix="give labelled rows of every class",
-        )
-    if len(unlabelled) < FEWEST_ROWS:
-        raise DataError(
-            f"{len(unlabelled)} rows are too few to estimate class shares from", fix=f"give at least {FEWEST_ROWS}"
-        )
-    known, asked = (np.maximum(log_softmax(u), LEAST_LOG_P) for u in (z, unlabelled))
-    fitted = fit_bias_map(known, y)
-    calibrated = fitted.probabilities(asked)
-    ratios = calibrated / fitted.shares
-    prior = likeliest_prior(ratios)
-    covariance = prior_covariance(ratios, prior, asked, fitted.covariance)
-    deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    half = Z95 * deviation + 0.5 / len(asked)
-    other = prior_by_confusion(fitted.probabilities(known), y, calibrated)
-    # All classes at once: each of 2 C limits may be passed in a share of 5 % / C of the cases.
-    factor = _normal_quantile(1 - 0.025 / len(prior))
-    reach = factor * (deviation + np.sqrt(np.maximum(np.diag(other.covariance), 0.0))) + 0.5 / len(asked)
-    agree = bool((np.abs(prior - other.prior) <= reach).all())
-    alike = (
-        _sureness_p_value(fitted.probabilities(known).max(axis=1), y, calibrated.max(axis=1), prior) >= OTHER_PICTURES
-    )
-    return PriorEstimate(
-        prior, np.maximum(prior - half, 0.0), np.minimum(prior + half, 1.0), fitted.shares, len(asked), len(y),
-        _p_value(prior, fitted.shares, covariance, len(y)), agree and alike, other.smallest, other.mixed,
-    )  # fmt: skip
+    return PriorEstimator(logits, labels)(served)
+
+
+def _log_p(logits: NDArray[np.floating[Any]]) -> Array:
+    return np.maximum(log_softmax(logits), LEAST_LOG_P)
 
 
 def _p_value(prior: Array, base: Array, covariance: Array, labelled: int) -> float:
@@ -183,9 +201,3 @@ def _beyond(apart: Array, covariance: Array) -> float:
     statistic = float(apart @ np.linalg.lstsq(covariance, apart, rcond=None)[0])
     root = (max(statistic, 0.0) / freedom) ** (1 / 3)
     return 0.5 * math.erfc((root - (1 - 2 / (9 * freedom))) / math.sqrt(4 / (9 * freedom)))
-
-
-def _normal_quantile(p: float) -> float:
-    from statistics import NormalDist
-
-    return NormalDist().inv_cdf(p)

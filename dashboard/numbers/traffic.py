@@ -136,7 +136,7 @@ def _as_watched(
 
     log_p: rows in `order`.
     """
-    watch = _watch(served)
+    watch = watch_of(served)
     alarms = Alarms(log_p.shape[1], watch)
     since = served.times[order] >= watch.since
     alarms.answered(log_p[since])
@@ -158,7 +158,8 @@ def _as_watched(
     return recent, alarms.states()
 
 
-def _watch(served: Served) -> Watch:
+def watch_of(served: Served) -> Watch:
+    """How the server watched these rows, as it wrote into the log."""
     try:
         return Watch.from_dict(served.model.watch)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -18,7 +18,7 @@ from calibrant.dashboard.folder.artifacts import FeedbackRef, Model, Predictions
 from calibrant.dashboard.folder.files import stamp, stamps
 from calibrant.dashboard.numbers import deployed, traffic
 from calibrant.dashboard.numbers.traffic import Traffic
-from calibrant.dashboard.views import recalibrate
+from calibrant.dashboard.views import class_shares, recalibrate
 from calibrant.dashboard.views.diagrams import table_of
 from calibrant.dashboard.widgets import controls, elements
 
@@ -104,6 +104,8 @@ def _live(log: FeedbackRef, chosen: str, model: Model | None, reference: Predict
             "data said; the band is its 95 % interval. Diamonds are rows whose label has arrived. Where they leave the "
             "band, and marks of the reliability diagram the grey one, confidence no longer means what it says."
         )
+    if model is not None and reference is not None:
+        class_shares.render(log, files, chosen, model, reference)
     _alarms(found)
 
 

@@ -32,7 +32,7 @@ from calibrant.serve.engine.deployed_formula import DeployedFormula
 from calibrant.serve.monitor.config import MonitorConfig
 from calibrant.serve.monitor.labels import Reply
 from calibrant.serve.monitor.log_output import LogOutput
-from calibrant.serve.monitor.report import Tally, report, summary
+from calibrant.serve.monitor.report import Tally, class_shares, report, summary
 from calibrant.serve.monitor.served_rows import ServedRows
 from calibrant.serve.monitor.window import Window
 
@@ -66,7 +66,7 @@ class Monitor:
         self._pending: deque[_Handed] = deque()
         self._lock = threading.RLock()
         self.served_rows = ServedRows(model)
-        self.window = Window(config.window, len(model.classes), card)
+        self.window = Window(config.window, len(model.classes), card, given)
         self.alarms = Alarms(len(model.classes), watch)
         self._restored = threading.Event()
         self._restored.set()
@@ -253,6 +253,15 @@ class Monitor:
                 self.alarms.states(), baseline_rows=0 if baseline is None else baseline.rows,
                 nominal_coverage=self._quantile,
             )  # fmt: skip
+
+    def class_shares(self) -> dict[str, Any] | None:
+        """How often each class occurs among the last rows, without labels; None where no labelled rows were given."""
+        follower = self.window.served_prior
+        if follower is None:
+            return None
+        with self._lock:
+            rows = follower.rows()
+        return class_shares(follower, rows, self.model.classes)
 
     def summary(self) -> dict[str, Any]:
         """The figures by which versions are compared."""

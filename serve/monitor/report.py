@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.artifacts import feedback
 from calibrant.calibration.monitoring.alarms import AlarmState
+from calibrant.calibration.monitoring.served_prior import ServedPrior
+from calibrant.errors import DataError
 from calibrant.serve.monitor.window import Window
 
 
@@ -57,6 +60,22 @@ def report(
         if nominal_coverage is not None:
             body["labelled"]["nominal_coverage"] = nominal_coverage
     return body
+
+
+def class_shares(follower: ServedPrior, rows: NDArray[np.float32], classes: Sequence[str]) -> dict[str, Any]:
+    """`shares` by class where they can be told, and `said` in words in any case."""
+    try:
+        found = follower.estimate(rows)
+    except DataError as error:
+        return {"rows": len(rows), "shares": None, "said": [str(error)]}
+    shares = {
+        name: {"value": float(found.prior[k]), "low": float(found.low[k]), "high": float(found.high[k])}
+        for k, name in enumerate(classes)
+    }
+    return {
+        "rows": found.rows, "labelled_rows": found.labelled_rows, "shifted": found.shifted,
+        "consistent": found.consistent, "p_value": found.p_value, "shares": shares, "said": found.sentences(classes),
+    }  # fmt: skip
 
 
 def summary(body: Mapping[str, Any]) -> dict[str, Any]:

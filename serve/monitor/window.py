@@ -8,21 +8,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import ModelCard
+from calibrant.calibration.monitoring.baseline import KnownRows
 from calibrant.calibration.monitoring.expected_accuracy import ExpectedAccuracy, expected_accuracy, held_out_gap
 from calibrant.calibration.monitoring.rolling import LabelledRow, Rolling, rolling
+from calibrant.calibration.monitoring.served_prior import ServedPrior
 
 Array = NDArray[np.float64]
 
 
 class Window:
-    def __init__(self, size: int, classes: int, card: ModelCard) -> None:
+    def __init__(self, size: int, classes: int, card: ModelCard, known: KnownRows | None = None) -> None:
         self.size = size
+        self.served_prior = None if known is None else ServedPrior(known, size)
         self._confidence: deque[float] = deque(maxlen=size)
         self._prior = np.zeros(classes)
         self._labelled: dict[str, LabelledRow] = {}
         self.held_out_gap, self._gap_variance = held_out_gap(card)
 
     def answered(self, log_p: Array) -> None:
+        if self.served_prior is not None:
+            self.served_prior.answered(log_p)
         p = np.exp(log_p)
         self._confidence.extend(p.max(axis=1).tolist())
         # Forgets at the pace of the window.

@@ -98,5 +98,7 @@ def test_a_server_with_a_baseline_is_on_guard_from_the_first_label(
     _rows(tiny, 2000).write(tmp_path / "p.parquet")
     arguments = ["--threads", "1", "--monitor", "--baseline", str(tmp_path / "p.parquet")]
     with running(model_file, arguments=arguments) as server:
-        alarm = httpx.get(server.url + "/v2/models/birds/monitor", timeout=60).json()["alarms"]["calibration"]
-    assert alarm["baseline_rows"] == 2000
+        report = httpx.get(server.url + "/v2/models/birds/monitor", timeout=60).json()
+    assert report["alarms"]["calibration"]["baseline_rows"] == 2000
+    assert report["class_shares"]["shares"] is None
+    assert "0 rows are too few" in report["class_shares"]["said"][0]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from calibrant.artifacts import feedback
+from calibrant.calibration.monitoring.baseline import KnownRows
 from calibrant.serve.http.exposition import monitored
 from calibrant.serve.http.prometheus import Exposition
 from calibrant.serve.monitor import monitor as monitor_module
@@ -166,6 +167,26 @@ def test_the_held_out_gap_moves_the_expected_accuracy(tiny: ModuleType) -> None:
     expected = monitor.report()["expected_accuracy"]
     assert expected["held_out_gap"] == pytest.approx(-0.03)
     assert expected["value"] == pytest.approx(np.exp(5) / (np.exp(5) + 3) - 0.03, abs=1e-6)
+
+
+def test_class_shares_are_told_without_labels_where_labelled_rows_were_given(tiny: ModuleType) -> None:
+    rng = np.random.default_rng(8)
+
+    def rows(prior: list[float], n: int) -> tuple[np.ndarray, np.ndarray]:
+        labels = rng.choice(4, n, p=prior)
+        return (rng.normal(size=(n, 4)) + 3 * np.eye(4)[labels]).astype(np.float32), labels
+
+    known = KnownRows.of(*rows([0.25] * 4, 1500))
+    monitor = Monitor(MODEL, tiny.card(), MonitorConfig(), None, given=known)
+    monitor.record("june", rows([0.7, 0.1, 0.1, 0.1], 800)[0])
+    monitor.flush()
+    found = monitor.class_shares()
+    assert found is not None
+    assert found["shifted"]
+    first = found["shares"][MODEL.classes[0]]
+    assert first["low"] < 0.7 < first["high"] < first["low"] + 0.12
+    assert MODEL.classes[0] in found["said"][0]
+    assert Monitor(MODEL, tiny.card(), MonitorConfig(), None).class_shares() is None
 
 
 def test_the_window_forgets(tiny: ModuleType) -> None:
