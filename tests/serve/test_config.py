@@ -13,8 +13,6 @@ from calibrant.serve.http.prometheus import Exposition
 from calibrant.serve.models.repository import version_key
 from calibrant.serve.models.statistics import BOUNDS, Histogram
 from calibrant.serve.monitor.config import MonitorConfig
-from calibrant.serve.monitor.labels import read_labels
-from calibrant.serve.protocol.errors import Refusal
 
 
 @pytest.mark.parametrize(
@@ -76,23 +74,6 @@ def test_metrics_are_what_prometheus_reads() -> None:
     assert 't_bucket{m="1",le="+Inf"} 3' in lines
     assert 't_count{m="1"} 3' in lines
     assert 't_sum{m="1"} 99.0035' in lines
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"[]", b"{}", b'{"labels": []}', b'{"labels": [3]}', b'{"labels": [{"id": "", "label": 1}]}',
-     b'{"labels": [{"id": "a"}]}', b'{"labels": [{"id": "a", "label": 2}]}',
-     b'{"labels": [{"id": "a", "label": true}]}', b'{"labels": [{"id": "a", "label": 0, "row": -1}]}'],
-)  # fmt: skip
-def test_labels_that_mean_nothing_are_refused(body: bytes) -> None:
-    with pytest.raises(Refusal) as caught:
-        read_labels(memoryview(body), ("auk", "crane"))
-    assert caught.value.status == 400
-
-
-def test_labels_come_by_name_or_number_and_for_a_row() -> None:
-    body = b'{"labels": [{"id": "a", "label": "crane"}, {"id": "b", "row": 4, "label": 0}]}'
-    assert read_labels(memoryview(body), ("auk", "crane")) == (["a", "b/4"], [1, 0])
 
 
 HEAVY = ["torch", "onnx", "onnxruntime", "PIL", "pyarrow", "uvloop", "grpc", "scipy"]

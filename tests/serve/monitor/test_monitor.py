@@ -17,9 +17,7 @@ from calibrant.serve.http.prometheus import Exposition
 from calibrant.serve.monitor import monitor as monitor_module
 from calibrant.serve.monitor.config import MonitorConfig
 from calibrant.serve.monitor.labels import label_all
-from calibrant.serve.monitor.log_index import Index
 from calibrant.serve.monitor.monitor import Monitor, row_ids
-from calibrant.serve.monitor.thread import MonitorThread
 from calibrant.serve.protocol.errors import Refusal
 
 CLASSES = ("auk", "bittern", "crane", "dunlin")
@@ -197,19 +195,6 @@ def test_the_window_forgets(tiny: ModuleType) -> None:
     assert monitor.report()["expected_accuracy"]["value"] > 0.99
 
 
-def test_the_index_tells_ids_apart_from_look_alikes(tmp_path: Path) -> None:
-    index = Index()
-    assert index.find("a") is None
-    for n in range(50):
-        index.add(tmp_path / f"{n % 3}", 100 * n, [f"id-{n}-{k}" for k in range(20)])
-    assert index.find("id-7-3") == (tmp_path / "1", 700)
-    assert index.find("id-99-3") is None
-    for n in range(50, 600):  # enough for old blocks to be sorted in
-        index.add(tmp_path / "9", 100 * n, [f"id-{n}-{k}" for k in range(3)])
-    assert index.find("id-7-3") == (tmp_path / "1", 700)
-    assert index.find("id-599-2") == (tmp_path / "9", 59900)
-
-
 def test_an_answer_that_is_not_a_number_leaves_the_figures_alone(make: Callable[..., Monitor], tmp_path: Path) -> None:
     """One caller's absurd input must not take the alarms and metrics of all."""
     monitor = make(tmp_path)
@@ -289,16 +274,3 @@ def test_a_full_disk_loses_lines_not_figures_and_no_label_is_half_taken(
     assert log.served[0].ids == ("a", "c")
     assert log.served[0].labels.tolist() == [1, -1]
     assert "6 rows" in caplog.text
-
-
-def test_a_log_that_cannot_be_written_does_not_stop_the_monitor(
-    make: Callable[..., Monitor], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    monitor = make(tmp_path)
-    thread = MonitorThread(None)
-    thread.monitors.append(monitor)
-    assert monitor.writer is not None
-    monitor.writer.close()
-    monitor.record("r", np.zeros((1, 4), np.float32))
-    thread.close()
-    assert "serving goes on" in caplog.text
