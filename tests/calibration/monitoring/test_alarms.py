@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant.calibration.monitoring.alarms import LEAST_LOG_P, Alarms, Watch, served_log_p
-from calibrant.calibration.monitoring.baseline import Baseline
+from calibrant.calibration.monitoring.baseline import Baseline, KnownRows
 from calibrant.calibration.monitoring.calibration_alarm import CalibrationSettings
 from calibrant.calibration.monitoring.drift_alarm import DriftSettings
 
@@ -29,7 +29,18 @@ def test_the_alarms_are_set_to_what_the_watch_says() -> None:
     alarms = Alarms(2, Watch(0.0, CalibrationSettings(alpha=0.01), DriftSettings(alpha=0.02), baseline))
     assert alarms.calibration.baseline is baseline
     assert (alarms.calibration.settings.alpha, alarms.prior.settings.alpha) == (0.01, 0.02)
+    beginning = KnownRows.of(np.zeros((9, 2)), np.zeros(9, np.int64))
+    assert Alarms(2, Watch(beginning=beginning)).calibration.beginning is beginning
     assert (alarms.confidence.categories, alarms.prior.categories) == (20, 2)
+
+
+@pytest.mark.parametrize(("rows", "fixed"), [(499, False), (500, True)])
+def test_few_rows_are_the_beginning_of_a_baseline_and_enough_are_one(rows: int, fixed: bool) -> None:
+    given = KnownRows.of(*stream(rows, np.random.default_rng(0)))
+    watch = Watch.given(0.0, CalibrationSettings(), DriftSettings(), given, 2000)
+    assert (watch.baseline is not None, watch.beginning is not None) == (fixed, not fixed)
+    again = Watch.from_dict(json.loads(json.dumps(watch.to_dict())))
+    assert (again.baseline is not None, again.beginning is not None) == (fixed, not fixed)
 
 
 def test_no_record_is_a_server_that_says_nothing() -> None:

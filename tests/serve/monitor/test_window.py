@@ -33,10 +33,10 @@ def test_a_corrected_label_keeps_its_place(window: Window) -> None:
 
 
 def test_the_mix_of_classes_forgets_at_the_pace_of_the_window(window: Window) -> None:
-    """Three sure rows of one class and three of another: half of the weight is gone, not all."""
+    """Six sure rows of one class, of which the window of three keeps the weight of three, and three of another."""
     sure = np.full((2, 4), -100.0)
     sure[0, 0] = sure[1, 3] = 0.0
-    for row in (0, 1):
+    for row in (0, 0, 1):
         window.answered(np.tile(sure[row], (3, 1)))
     np.testing.assert_allclose(window.prior(), [0.5, 0, 0, 0.5], atol=1e-9)
     assert window.confidence().tolist() == [1.0] * 3
