@@ -9,6 +9,7 @@ import pytest
 
 from calibrant.calibration import evaluate
 from calibrant.calibration.monitoring.rolling import LabelledRow, rolling, rolling_ece
+from calibrant.calibration.softmax import softmax
 
 from .streams import stream
 
@@ -73,3 +74,23 @@ def test_a_serving_process_needs_no_scipy() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert [m for m in loaded if m.split(".")[0] in ("scipy", "torch", "netcal", "pyarrow")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [100, 1000])
+@pytest.mark.parametrize("sharpness", [1.0, 0.6, 1.6], ids=["calibrated", "over", "under"])
+def test_the_interval_of_the_ece_holds_the_truth(sharpness: float, rows: int) -> None:
+    """Streams from a population whose ECE is known. A right interval misses 20 of 200 or more in 0.3 %."""
+    rng = np.random.default_rng([rows, int(10 * sharpness)])
+    z = rng.normal(0, 2, (100_000, 10))
+    top, confidence = z.argmax(axis=1), softmax(z).max(axis=1)
+    right = softmax(sharpness * z)[np.arange(len(z)), top]
+    truth = sum(
+        abs((confidence - right)[(confidence > b / 15) & (confidence <= (b + 1) / 15)].sum()) for b in range(15)
+    ) / len(z)
+    held = 0
+    for _ in range(200):
+        drawn = rng.integers(0, len(z), rows)
+        got = rolling_ece(confidence[drawn], (rng.random(rows) < right[drawn]).astype(np.float64))
+        held += got.low <= truth <= got.high  # type: ignore[operator]
+    assert held >= 181
