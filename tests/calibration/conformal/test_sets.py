@@ -139,3 +139,14 @@ def test_abstaining_by_coverage_by_hand() -> None:
 def test_impossible_wishes_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         fit_conformal(np.array([[0.6, 0.4]]), [0], **bad)  # type: ignore[arg-type]
+
+
+def test_the_upper_limit_of_no_error_in_fifty_answers() -> None:
+    """Clopper and Pearson, one-sided: with no error in n rows the limit solves (1 - r)^n = 5 %."""
+    probs = np.tile([0.9, 0.1], (50, 1))
+    found = abstain_for_coverage(probs, np.zeros(50, int), coverage=1.0)
+    assert (found.coverage, found.risk) == (1.0, 0.0)
+    assert found.risk_high == pytest.approx(1 - 0.05 ** (1 / 50))
+    with pytest.raises(ConfigError, match="with 95 % certainty"):
+        abstain_for_risk(probs, np.zeros(50, int), risk=0.05)
+    assert abstain_for_risk(probs, np.zeros(50, int), risk=0.06).risk_high < 0.06

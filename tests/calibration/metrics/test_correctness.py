@@ -27,3 +27,9 @@ def test_classes_that_do_not_occur_are_left_out_of_means() -> None:
 def test_top_k_counts_the_lower_class_first_among_equals() -> None:
     probs = np.array([[0.4, 0.3, 0.3]] * 2)
     assert metrics.top_k_accuracy(probs, [1, 2], k=2) == 0.5
+
+
+def test_a_class_that_is_only_predicted_counts_in_f1_and_not_in_recall() -> None:
+    probs, labels = np.array([[0.9, 0.0, 0.1], [0.1, 0.0, 0.9]]), np.array([0, 0])
+    assert metrics.macro_f1(probs, labels) == pytest.approx((2 / 3 + 0) / 2)
+    assert metrics.balanced_accuracy(probs, labels) == 0.5

@@ -36,3 +36,13 @@ def test_row_order_changes_nothing_even_with_ties() -> None:
     mixed = rng.permutation(400)
     for function in (metrics.aurc, metrics.auroc, metrics.ece, metrics.smooth_ece, metrics.selective_accuracy):
         assert function(probs, labels) == pytest.approx(function(probs[mixed], labels[mixed]), abs=1e-12)
+
+
+def test_seven_of_a_hundred_rows_are_seven() -> None:
+    """0.07 * 100 is 7.000000000000001 in floating point, whose ceiling would be eight rows."""
+    confidence = np.linspace(0.99, 0.6, 100)
+    labels = np.zeros(100, int)
+    labels[7:] = 1  # the first seven are right, all others wrong
+    probs = np.stack([confidence, 1 - confidence], axis=1)
+    assert metrics.selective_accuracy(probs, labels, coverage=0.07) == 1.0
+    assert metrics.selective_accuracy(probs, labels, coverage=0.08) == pytest.approx(7 / 8)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from calibrant.serve.engine.session import Session
+from calibrant.serve.models import batcher as batcher_module
 from calibrant.serve.models.batcher import Batcher
 from calibrant.serve.models.job import Job
 from calibrant.serve.protocol.errors import DeadlinePassed, InternalError, Refusal
@@ -343,4 +344,36 @@ def test_on_one_core_no_request_is_lost_between_the_turns_and_the_thread(model_f
         assert job.result is not None
         np.testing.assert_allclose(job.result["probabilities"], tiny.expected(pixels), atol=1e-6)
     assert batcher.idle
+    batcher.close()
+
+
+def test_the_predicted_wait_shrinks_while_a_batch_runs(
+    model_file: Path, tiny: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = _held(model_file)
+    batcher, back = Batcher(session, cap=4), []
+    batcher._row_seconds = 2.0
+    batcher.put(_job(tiny.pictures(4), back))
+    _wait(lambda: session.runs)
+    batcher.put(_job(tiny.pictures(1), back))
+    started = batcher._running_since
+    waits = []
+    for after in (0.0, 3.0, 100.0):  # four rows of two seconds: later than planned they are as good as done
+        monkeypatch.setattr(batcher_module.time, "monotonic", lambda at=started + after: at)
+        waits.append(batcher.predicted_wait)
+    monkeypatch.undo()
+    assert waits == pytest.approx([10.0, 7.0, 2.0])
+    session.leave.set()
+    _wait(lambda: len(back) == 2)
+    batcher.close()
+
+
+def test_the_pace_follows_the_machine_slowly(model_file: Path, tiny: ModuleType) -> None:
+    """A tenth of the way for each batch: one slow batch does not make the server refuse."""
+    batcher, back = Batcher(Session(model_file, threads=1), cap=4), []
+    batcher._row_seconds = 1.0
+    job = _job(tiny.pictures(4), back)
+    job.queued, job.started, job.finished = 0.0, 1.0, 13.0  # three seconds a row
+    batcher._count([job])
+    assert batcher._row_seconds == pytest.approx(1.2)
     batcher.close()
