@@ -150,3 +150,13 @@ def test_the_upper_limit_of_no_error_in_fifty_answers() -> None:
     with pytest.raises(ConfigError, match="with 95 % certainty"):
         abstain_for_risk(probs, np.zeros(50, int), risk=0.05)
     assert abstain_for_risk(probs, np.zeros(50, int), risk=0.06).risk_high < 0.06
+
+
+def test_the_worst_class_is_one_of_those_with_twenty_rows() -> None:
+    """Class 0: 19 rows, none covered. Class 1: 20 rows, half covered. Class 2: 40 rows, all covered."""
+    labels = np.repeat([0, 1, 2], [19, 20, 40])
+    probs = np.full((79, 3), 0.05)
+    probs[:19, 2] = probs[19:29, 1] = probs[29:39, 2] = probs[39:, 2] = 0.9
+    quality = set_quality(ConformalSet("lac", 0.1, 0.5, 79), probs, labels)
+    assert (quality.worst_class, quality.worst_class_coverage) == (1, 0.5)
+    assert quality.coverage == pytest.approx(50 / 79)

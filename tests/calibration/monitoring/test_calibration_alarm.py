@@ -130,3 +130,18 @@ def test_at_most_3_of_100_calm_streams_raise_an_alarm_whatever_baseline_is_taken
         alarm = CalibrationAlarm(watch.calibration, watch.baseline, watch.beginning)
         fired += alarm.add(*calm(5000, classes, rng))
     assert fired <= 3
+
+
+def test_the_threshold_by_hand() -> None:
+    """M grows by one a block in expectation: 5,000 rows are 200 blocks, and Markov's inequality divides by alpha."""
+    assert CalibrationAlarm().log_threshold == pytest.approx(np.log(200 / 0.001))
+
+
+def test_after_an_alarm_the_evidence_begins_anew() -> None:
+    rng = np.random.default_rng(4)
+    alarm = CalibrationAlarm(baseline=Baseline(1.0, np.zeros(5)))
+    while not alarm.add(*stream(25, rng, sharper=3.0)):
+        assert alarm.log_evidence < alarm.log_threshold
+        assert alarm.rows < 2000
+    assert alarm.fired_at == alarm.rows
+    assert alarm.log_evidence == -np.inf

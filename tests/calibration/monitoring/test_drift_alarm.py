@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from calibrant.calibration.monitoring.drift_alarm import DriftAlarm
 
@@ -12,3 +13,35 @@ def test_drift_of_a_category_is_found_and_its_absence_is_not() -> None:
     assert not any(alarm.add(rng.choice(4, 1000, p=before)) for _ in range(30))
     assert alarm.ready
     assert any(alarm.add(rng.choice(4, 100, p=after)) for _ in range(20))
+
+
+def test_the_threshold_and_the_rows_to_learn_from_by_hand() -> None:
+    assert DriftAlarm(5).log_threshold == pytest.approx(np.log(100_000 / 50 / 0.001))
+    assert (DriftAlarm(5).learn, DriftAlarm(200).learn) == (2000, 4000)  # at least 20 a category
+
+
+def test_on_rows_like_the_learned_ones_the_evidence_falls_by_what_the_reference_may_be_off() -> None:
+    """C = 5 categories learned from 2,000 rows: twice the 99 % quantile of chi2(4) / (2 n), 2.33 sd above its mean."""
+    block = np.repeat(np.arange(5), 10)
+    alarm = DriftAlarm(5)
+    for _ in range(40):
+        alarm.add(block)
+    assert alarm.ready
+    slack = (4 + 2.33 * np.sqrt(8)) / 2000
+    alarm.add(block)  # nothing was seen shortly before: no alternative yet
+    assert alarm.log_evidence == -np.inf
+    alarm.add(block)
+    assert alarm.log_evidence == pytest.approx(-50 * slack)
+    alarm.add(block)
+    assert alarm.log_evidence == pytest.approx(np.log(1 + np.exp(-50 * slack)) - 50 * slack)
+
+
+def test_a_category_that_was_not_seen_while_learning_is_no_alarm_by_itself() -> None:
+    rng = np.random.default_rng(0)
+    alarm = DriftAlarm(3)
+    alarm.add(rng.integers(0, 2, 2000))
+    assert alarm.reference is not None
+    assert alarm.reference[2] == pytest.approx(0.5 / 2001.5)
+    alarm.add(rng.integers(0, 2, 100))
+    assert not alarm.add(np.append(rng.integers(0, 2, 49), 2))
+    assert np.isfinite(alarm.log_evidence)
