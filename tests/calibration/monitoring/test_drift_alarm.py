@@ -15,9 +15,17 @@ def test_drift_of_a_category_is_found_and_its_absence_is_not() -> None:
     assert any(alarm.add(rng.choice(4, 100, p=after)) for _ in range(20))
 
 
-def test_the_threshold_and_the_rows_to_learn_from_by_hand() -> None:
+def test_the_threshold_by_hand() -> None:
     assert DriftAlarm(5).log_threshold == pytest.approx(np.log(100_000 / 50 / 0.001))
-    assert (DriftAlarm(5).learn, DriftAlarm(200).learn) == (2000, 4000)  # at least 20 a category
+
+
+@pytest.mark.parametrize(("categories", "rows"), [(5, 2000), (200, 4000)])
+def test_a_reference_takes_at_least_twenty_rows_a_category(categories: int, rows: int) -> None:
+    alarm = DriftAlarm(categories)
+    alarm.add(np.arange(rows - 50) % categories)
+    assert not alarm.ready
+    alarm.add(np.arange(50) % categories)
+    assert alarm.ready
 
 
 def test_on_rows_like_the_learned_ones_the_evidence_falls_by_what_the_reference_may_be_off() -> None:
