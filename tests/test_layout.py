@@ -48,7 +48,7 @@ HEAVY = {
 NEVER = {"serve": {"torch", "torchvision", "onnx", "timm", "netcal", "safetensors", "scipy", "streamlit"}}
 # What answers requests; http and grpc translate it, and the folders that start processes put the two together.
 TRANSPORTS = ("calibrant.serve.http", "calibrant.serve.grpc", "calibrant.serve.processes")
-CORE_OF_SERVE = ("engine", "protocol", "monitor", "batch")  # models and inference.py follow
+CORE_OF_SERVE = ("engine", "models", "protocol", "monitor", "batch", "inference.py")
 
 SMALLEST_TABLE = 4  # entries of a literal that is worth its own layout
 # Statements that are no tables and go unformatted; the number may only fall.
@@ -57,12 +57,9 @@ UNFORMATTED = {"calibrant": 30, "calibration": 75, "serve": 70, "train": 100, "e
 MOST_FILES = 15  # of a folder, besides its __init__.py
 LARGER_FOLDERS = {
     "train/losses": "one loss, one file; the rooms would be papers",
-    "train/data": "its readers are moving to calibrant/images",
 }
 # Names that two classes of a stage share, and why that is no confusion.
 SHARED_CLASS_NAMES: dict[str, dict[str, str]] = {
-    "serve": {"Reply": "to be renamed"},
-    "train": {"Packed": "to be renamed"},
     "export": {"Body": "to be renamed"},
 }
 
