@@ -30,14 +30,25 @@ def calibrate() -> None:
 @click.option("--out", type=_PATH, default=Path("calibrator.json"), show_default=True, help="Where to write it.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the method, e.g. bins=20.")
 @click.option(
-    "--target-prior", metavar="uniform|FILE", help="Weight the rows to this class prior (JSON file of shares)."
-)
+    "--target-prior", metavar="PRIOR",
+    help="Class shares of the place of use: uniform, train, 0.2,0.8, crane=0.2,*=0.8 or a file (JSON, CSV, Parquet). "
+    "Alone it weights the rows to them; with --adjust it is what the correction leads to.",
+)  # fmt: skip
 @click.option(
     "--adjust",
     type=float,
     metavar="STRENGTH",
-    help="The rows follow the target prior: fit inside the prior adjustment of this total strength.",
+    help="Correct the class prior with this total strength; 1 is Bayes' rule. The file holds it, and all who read it "
+    "apply it.",
 )
+@click.option(
+    "--rows-follow",
+    type=click.Choice(["target", "train"]),
+    default="target",
+    show_default=True,
+    help="With --adjust, which prior the rows have. target: fit inside the correction; train: correct afterwards.",
+)
+@click.option("--probabilities", is_flag=True, help="The file holds probabilities; take their logarithms.")
 @click.option("--conformal", "alphas", type=float, multiple=True, metavar="ALPHA", help="Also fit prediction sets.")
 @click.option("--set", "kind", default="lac", show_default=True, help="Kind of prediction set: lac, aps or raps.")
 @click.option("--class-conditional", is_flag=True, help="Prediction sets with the coverage for each class.")
@@ -47,8 +58,8 @@ def calibrate() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the calibrator as JSON.")
 def fit_command(
     predictions: Path, method: str, out: Path, options: tuple[str, ...], target_prior: str | None, adjust: float | None,
-    alphas: tuple[float, ...], kind: str, class_conditional: bool, abstain_risk: float | None,
-    abstain_coverage: float | None, bins: int, as_json: bool,
+    rows_follow: Any, probabilities: bool, alphas: tuple[float, ...], kind: str, class_conditional: bool,
+    abstain_risk: float | None, abstain_coverage: float | None, bins: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Fit a calibrator on the labelled rows of PREDICTIONS and write it as JSON.
 
@@ -68,8 +79,8 @@ def fit_command(
     if alphas or abstain_risk is not None or abstain_coverage is not None:
         decisions = Decisions(alphas, kind, class_conditional, abstain_risk, abstain_coverage)
     calibrator = fit_file(
-        predictions, method, bins=bins, target_prior=target_prior, adjust=adjust, decisions=decisions,
-        options=_options(options),
+        predictions, method, bins=bins, target_prior=target_prior, adjust=adjust, rows_follow=rows_follow,
+        decisions=decisions, options=_options(options), probabilities=probabilities,
     )  # fmt: skip
     calibrator.save(out)
     click.echo(calibrator.to_json() if as_json else f"{_account(calibrator)}\nWrote {out}", nl=not as_json)
@@ -119,20 +130,37 @@ def cross_check_command(predictions: Path, bins: int, as_json: bool) -> None:
 )
 @click.option("--bins", default=15, show_default=True, help="Equal-width bins.")
 @click.option(
-    "--target-prior", metavar="uniform|FILE", help="Weight the rows to this class prior (JSON file of shares)."
+    "--target-prior", metavar="PRIOR",
+    help="Class shares of the place of use: uniform, train, 0.2,0.8, crane=0.2,*=0.8 or a file (JSON, CSV, Parquet). "
+    "Alone it weights the rows to them; with --adjust it is what the correction leads to.",
+)  # fmt: skip
+@click.option(
+    "--adjust",
+    type=float,
+    metavar="STRENGTH",
+    help="Correct the class prior with this total strength, in place of what a calibrator says.",
 )
+@click.option(
+    "--cross-fit",
+    type=int,
+    metavar="K",
+    help="Judge each row by a calibrator that has not seen it, where the calibrator was fitted on these very rows.",
+)
+@click.option("--probabilities", is_flag=True, help="The files hold probabilities; take their logarithms.")
 @click.option("--compare", is_flag=True, help="Also show differences from the first, with paired intervals.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 @click.option("--json-out", type=_PATH, help="Write the JSON to a file.")
 @click.option("--report", type=_PATH, help="Write a self-contained HTML page.")
 @click.option("--figure", type=_PATH, help="Write the reliability diagram (.png, .svg, .pdf).")
 def evaluate(
-    predictions: tuple[Path, ...], calibrators: tuple[Path, ...], bins: int, target_prior: str | None, compare: bool,
-    as_json: bool, json_out: Path | None, report: Path | None, figure: Path | None,
+    predictions: tuple[Path, ...], calibrators: tuple[Path, ...], bins: int, target_prior: str | None,
+    adjust: float | None, cross_fit: int | None, probabilities: bool, compare: bool, as_json: bool,
+    json_out: Path | None, report: Path | None, figure: Path | None,
 ) -> None:  # fmt: skip
     """Measure accuracy and calibration of PREDICTIONS, with intervals and what noise alone would show.
 
-    Several files, and each file with and without its calibrators, stand side by side.
+    A run folder stands for its test predictions and brings its calibrator.json. Several files, and each file with and
+    without its calibrators, stand side by side.
 
     \b
     Examples:
@@ -147,9 +175,26 @@ def evaluate(
         raise ConfigError(
             f'cannot draw a "{figure.suffix}" figure', where="--figure", fix=did_you_mean(figure.suffix, _FIGURES)
         )
-    models = evaluate_files(predictions, calibrators, bins=bins, target_prior=target_prior)
-    block: dict[str, Any] = {"models": [{"name": m.name, **m.evaluation.to_dict()} for m in models]}
-    differences = _differences(predictions, calibrators, bins, target_prior) if compare else {}
+    models = evaluate_files(
+        predictions, calibrators, bins=bins, target_prior=target_prior, adjust=adjust, cross_fit=cross_fit,
+        probabilities=probabilities,
+    )  # fmt: skip
+    block: dict[str, Any] = {
+        "models": [
+            {"name": m.name, "in_sample": m.in_sample, "notes": list(m.notes), **m.evaluation.to_dict()} for m in models
+        ]
+    }
+    differences: dict[str, dict[str, Difference]] = {}
+    if compare:
+        from calibrant.calibration.compare import compare_files
+
+        if target_prior is not None and adjust is None:
+            raise ConfigError("differences are of unweighted rows", where="--compare", fix="leave --target-prior out")
+        if cross_fit is not None:
+            raise ConfigError("differences are not cross-fitted", where="--compare", fix="leave --cross-fit out")
+        differences = compare_files(
+            predictions, calibrators, bins=bins, adjust=adjust, target_prior=target_prior, probabilities=probabilities
+        )
     if compare:
         block["differences"] = {n: {k: d.to_dict() for k, d in ds.items()} for n, ds in differences.items()}
     if figure is not None:
@@ -169,24 +214,12 @@ def evaluate(
     if as_json:
         click.echo(json.dumps(block, indent=2))
         return
-    click.echo(text_table(models))
+    click.echo("".join(f"Note: {note}\n" for m in models for note in m.notes) + text_table(models))
     if compare:
         click.echo("\n" + _difference_table(models[0].name, differences))
     for kind, path in (("figure", figure), ("report", report), ("JSON", json_out)):
         if path is not None:
             click.echo(f"Wrote {kind} {path}")
-
-
-def _differences(
-    predictions: tuple[Path, ...], calibrators: tuple[Path, ...], bins: int, target_prior: str | None
-) -> dict[str, dict[str, Difference]]:
-    from calibrant.calibration.compare import compare_files
-
-    if target_prior is not None:
-        raise ConfigError("differences are of unweighted rows", where="--compare", fix="leave --target-prior out")
-    if len(predictions) + len(calibrators) < 2:
-        raise ConfigError("there is nothing to compare", where="--compare", fix="give two files, or a calibrator")
-    return compare_files(predictions, calibrators, bins=bins)
 
 
 def _difference_table(first: str, differences: dict[str, dict[str, Difference]]) -> str:

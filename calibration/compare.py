@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant.artifacts.predictions import Predictions, read_predictions
-from calibrant.calibration.calibrators import Calibrator
+from calibrant.artifacts.predictions import Predictions
 from calibrant.calibration.inputs import Floats, Labels, check_labels, check_probs
 from calibrant.calibration.intervals.means import mean_interval
 from calibrant.calibration.metrics.binned_errors import ece_of
 from calibrant.calibration.metrics.rows import read_rows
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.bins import equal_width_index
-from calibrant.errors import DataError
+from calibrant.calibration.subjects import subjects
+from calibrant.errors import ConfigError, DataError
 
 Vector = NDArray[np.float64]
 
@@ -63,27 +63,24 @@ def compare(first: ArrayLike, second: ArrayLike, labels: ArrayLike, *, bins: int
 
 
 def compare_files(
-    paths: Sequence[str | Path], calibrators: Sequence[str | Path] = (), *, bins: int = 15
-) -> dict[str, dict[str, Difference]]:
-    """Each predictions file, plain and through each calibrator, against the first file as it is; names as in evaluate.
+    paths: Sequence[str | Path], calibrators: Sequence[str | Path] = (), *, bins: int = 15,
+    adjust: float | None = None, target_prior: str | None = None, probabilities: bool = False,
+) -> dict[str, dict[str, Difference]]:  # fmt: skip
+    """Each predictions file, plain and through each formula, against the first file as it is; names as in evaluate.
 
     Rows are matched by id, so the files may be in any order, but must hold the same labelled ids.
     """
-    loaded = [(Path(c).stem, Calibrator.load(c)) for c in calibrators]
-    base = read_predictions(paths[0]).labelled()
+    found = subjects(paths, calibrators, adjust=adjust, target_prior=target_prior, probabilities=probabilities)
+    base = found[0].file.read().labelled()
     reference = softmax(base.logits)
     out = {}
-    for path in map(Path, paths):
-        data = base if path == Path(paths[0]) else _in_order_of(base, read_predictions(path).labelled(), path)
-        for name, calibrator in ((None, None), *loaded):
-            if calibrator is None:
-                if data is base:
-                    continue
-                out[path.stem] = compare(reference, softmax(data.logits), base.labels, bins=bins)
-            else:
-                out[f"{path.stem}, {name}"] = compare(
-                    reference, calibrator.probabilities(data.logits), base.labels, bins=bins
-                )
+    for subject in found:
+        first = subject is found[0]
+        data = base if first else _in_order_of(base, subject.file.read().labelled(), subject.path)
+        for view in subject.views[1:] if first else subject.views:
+            out[view.name] = compare(reference, view.formula.probabilities(data.logits), base.labels, bins=bins)
+    if not out:
+        raise ConfigError("there is nothing to compare", where="--compare", fix="give two files, or a calibrator")
     return out
 
 

@@ -2,82 +2,114 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.artifacts.model_card import Prior
 from calibrant.artifacts.predictions import PredictionsFile, Source
 from calibrant.calibration.calibrators import Calibrator, fit
 from calibrant.calibration.decisions import Decisions, with_decisions
 from calibrant.calibration.evaluation import Evaluation, evaluate
+from calibrant.calibration.formula import Formula, with_prior
 from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.accumulate import statistics_of
 from calibrant.errors import ConfigError, DataError
 from calibrant.priors import UNIFORM, read_prior
-from calibrant.shares import class_weights, log_prior_ratio
+from calibrant.shares import class_weights
+
+Follow = Literal["target", "train"]
 
 
 def fit_file(
     path: str | Path, method: str = "temperature", *, bins: int = 15, target_prior: str | None = None,
-    adjust: float | None = None, decisions: Decisions | None = None, options: Mapping[str, Any] | None = None,
+    adjust: float | None = None, rows_follow: Follow = "target", decisions: Decisions | None = None,
+    options: Mapping[str, Any] | None = None, probabilities: bool = False,
 ) -> Calibrator:  # fmt: skip
-    """Fits on the labelled rows of a predictions file and records what they were and what it brought.
+    """Fits on the labelled rows of a predictions file; the result is the whole formula, with what brought it about.
 
-    `target_prior` alone weights the rows to that prior. With `adjust` the rows are taken to follow the target prior
-    already, and the map is fitted inside the deployed formula with that total strength, as `export --adjust` means it:
-    the training prior, and the strength that the loss has absorbed, stand in the file. The numbers after calibration,
+    Without `adjust` nothing is corrected; the rows count as they are, or weighted to `target_prior` where one is given.
+    With `adjust`, a total strength, the file holds the correction as well. The rows then follow the target prior (the
+    uniform one unless given) and the map is fitted inside the correction; or, with `rows_follow="train"`, they follow
+    the training prior: the map is fitted without the correction, which comes after it. The numbers after calibration,
     prediction sets and abstain thresholds are cross-fitted: each row is judged by a map that was fitted on other rows.
     """
-    file = PredictionsFile.open(path)
+    file = PredictionsFile.open(_validation(Path(path)), probabilities=probabilities)
     data = file.read().labelled()
     if len(data) == 0:
         raise DataError("no row has a label", where=path, fix="calibration needs labelled predictions")
-    z, y = data.logits, data.labels
-    settings: dict[str, Any] = dict(options or {})
-    weights, shift, by_class = None, np.zeros(z.shape[1]), None
-    if adjust is not None:
-        ratio, absorbed = _ratio(file.source, target_prior, Path(path)), file.source.absorbed
-        strength = adjust
-        if absorbed:  # towards the uniform prior, by the loss
-            ratio, strength = adjust * ratio - absorbed * _ratio(file.source, None, Path(path)), 1.0
-        shift = strength * ratio
-        if shift.any():
-            settings |= {"log_prior_ratio": ratio, "strength": strength}
-    elif target_prior is not None:
-        rows = np.bincount(y, minlength=z.shape[1])
-        even = target_prior.strip() == UNIFORM  # over the classes that have rows
-        by_class = class_weights(rows, rows > 0 if even else _shares(target_prior, file.source))
-        weights = by_class[y]
+    z, y, source = data.logits, data.labels, file.source
+    if rows_follow == "train" and adjust is None:
+        raise ConfigError("needs a correction to come after the map", where="--rows-follow train", fix="add --adjust 1")
+    if rows_follow == "train" and decisions is not None:
+        raise ConfigError(
+            "sets and thresholds are fitted on rows of the place of use", where="--rows-follow train",
+            fix="leave --conformal and --abstain-... out",
+        )  # fmt: skip
+    prior = Formula.of(None, source, adjust=adjust, target_prior=target_prior, where=str(path)).prior
+    within = prior if rows_follow == "target" else replace(prior, target=None, applied=-prior.absorbed)
+    rows = np.bincount(y, minlength=z.shape[1])
+    asked = _over_rows(target_prior or UNIFORM, source, rows)
+    weighted = target_prior is not None and adjust is None
+    weights = class_weights(rows, asked)[y] if weighted else None
+    settings = _inside(within) | dict(options or {})
     calibrator = fit(method, z, y, weights=weights, **settings)
+    shift = prior.shift()
+    shift = np.zeros(z.shape[1]) if shift is None else shift
     held_out = cross_fitted(method, z, y, weights=weights, chosen=calibrator, **settings) - shift
-    before, after = (evaluate(statistics_of(u, y).weighted(by_class), bins=bins) for u in (z - shift, held_out))
+    judged = class_weights(rows, asked) if weighted or rows_follow == "train" else None
+    before, after = (evaluate(statistics_of(u, y).weighted(judged), bins=bins) for u in (z - shift, held_out))
     context: dict[str, Any] = {
-        "path": Path(path).name, "sha256": file.sha256(), "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "model": dict(file.source.model),
+        "path": Path(path).name, "sha256": file.sha256(), "rows_sha256": rows_sha256(z, y),
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), "model": dict(source.model),
+        "rows_follow": rows_follow if adjust is not None else "themselves", "options": dict(options or {}),
     }  # fmt: skip
     if target_prior is not None:
-        context["target_prior"] = target_prior if target_prior == "uniform" else Path(target_prior).name
-    calibrator = calibrator.with_context(
+        context["target_prior"] = target_prior if target_prior == UNIFORM else Path(target_prior).name
+    if judged is not None:
+        context["population"] = (asked / asked.sum()).tolist()
+    calibrator = with_prior(calibrator, prior, source).with_context(
         fitted_on=context,
         metrics={"before": reported(before), "after": reported(after), "after_is": "cross-fitted", "bins": bins},
     )
     return calibrator if decisions is None else with_decisions(calibrator, softmax(held_out), y, decisions)
 
 
-def _ratio(source: Source, target_prior: str | None, where: Path) -> NDArray[np.float64]:
-    if source.train_prior is None:
-        raise ConfigError("the predictions do not say the training prior, which --adjust needs", where=where)
-    target = None if target_prior is None else _shares(target_prior, source)
-    return log_prior_ratio(source.train_prior, target, class_names=source.class_names)
+def _validation(path: Path) -> Path:
+    """A run folder stands for its validation predictions."""
+    inside = path / "predictions" / "val.parquet"
+    return inside if path.is_dir() and inside.is_file() and not any(path.glob("*.parquet")) else path
 
 
-def _shares(target_prior: str, source: Source) -> NDArray[np.float64]:
+def _inside(prior: Prior) -> dict[str, Any]:
+    """How `fit` is told to fit inside a correction."""
+    shift = prior.shift()
+    if shift is None or not shift.any():
+        return {}
+    if prior.absorbed:  # towards the uniform prior, by the loss: no one ratio times a strength
+        return {"log_prior_ratio": shift, "strength": 1.0}
+    return {"log_prior_ratio": prior.log_ratio(), "strength": prior.total}
+
+
+def _over_rows(target_prior: str, source: Source, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The shares asked for; uniform means over the classes that have rows."""
+    if target_prior.strip() == UNIFORM:
+        return (rows > 0).astype(np.float64)
     return read_prior(target_prior, source.class_names, train=source.train_prior)
+
+
+def rows_sha256(logits: NDArray[np.floating[Any]], labels: NDArray[np.int64]) -> str:
+    """Hash of labelled rows, the same whatever file they lie in."""
+    digest = hashlib.sha256(np.ascontiguousarray(labels, np.int64).tobytes())
+    digest.update(np.ascontiguousarray(logits, np.float32).tobytes())
+    return digest.hexdigest()
 
 
 def cross_fitted(

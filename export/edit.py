@@ -6,7 +6,6 @@ torch nor the onnx package, nor the run that the file came from.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
@@ -37,6 +36,7 @@ from calibrant.export.graph.assemble import (
 )
 from calibrant.export.graph.fit_context import kept_threshold, warn_if_moved
 from calibrant.export.graph.fold import Array, apply_gauge
+from calibrant.export.graph.own_prior import map_alone, own_prior, same_shift
 from calibrant.export.graph.tail import Tail
 from calibrant.priors import read_prior, read_target
 from calibrant.shares import check_positive
@@ -55,9 +55,13 @@ def recalibrate(path: str | Path, calibrator: Calibrator | None, *, out: str | P
     before = card.calibrator
     what = "removed the calibrator"
     if calibrator is not None:
-        block = json.loads(calibrator.to_json())
+        block = map_alone(calibrator)
         what = f"recalibrated: {block['method']}"
         _check_source(block, card, file.path)
+        own = own_prior(calibrator, card.prior.train, card.prior.absorbed)
+        if own.shift() is not None and not same_shift(own, card.prior):  # it holds the whole formula
+            card = replace(card, prior=own)
+            what += f", adjusted: total {own.total:g}"
         card = replace(card, calibrator=block, metrics={**block.get("metrics", {}), **speed.kept(card.metrics)})
     else:
         card = replace(card, calibrator=None, metrics=speed.kept(card.metrics))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import logging
 import tempfile
 import time
@@ -28,11 +27,13 @@ from calibrant.export.checks.parity import EVERY_LEVEL, Expected, Report, Tolera
 from calibrant.export.graph.assemble import build_tail, knob_defaults, write_deployed
 from calibrant.export.graph.fold import check_temperatures
 from calibrant.export.graph.head import cut, find_head, rename
+from calibrant.export.graph.own_prior import map_alone, own_prior, say_what_wins
 from calibrant.export.graph.settings import Vector, check_settings, checked_names, checked_priors
 from calibrant.export.graph.tail import OUTPUTS, check_choices, tail_reads
 from calibrant.export.graph.trace import BATCH, trace
 from calibrant.export.graph.wrapper import Body, Formula, Input, split_outputs
 from calibrant.images.preprocessing import Preprocessing
+from calibrant.shares import shares
 from calibrant.train.model.feature_model import FeatureModel
 from calibrant.train.vit.deploy import for_export
 
@@ -87,7 +88,16 @@ def export_onnx(
     check_choices(outputs, ood, knobs)
     check_settings(input, opset, abstain_below)
     named = tuple(o for o in OUTPUTS if o in outputs)
-    prior = checked_priors(classes, train_prior, target_prior, adjust, absorbed, prior_floor)
+    own = None if calibrator is None else own_prior(calibrator, train_prior, absorbed)
+    if own is not None and adjust is None and own.shift() is not None:
+        prior = (
+            own
+            if target_prior is None
+            else replace(own, target=tuple(shares(target_prior, classes=len(classes)).tolist()))
+        )
+    else:
+        say_what_wins(own, adjust)
+        prior = checked_priors(classes, train_prior, target_prior, adjust, absorbed, prior_floor)
     taus = None if class_temperatures is None else np.asarray(class_temperatures, np.float64)
     if taus is not None:
         check_temperatures(taus, len(classes))
@@ -101,7 +111,7 @@ def export_onnx(
         classes=classes, preprocessing=preprocessing, name=name or path.stem,
         input=InputSpec(dtype=input, layout="NHWC" if input == "uint8" else "NCHW"), outputs=named,
         class_temperatures=None if taus is None else tuple(map(float, taus)), gauge=gauge,
-        calibrator=None if calibrator is None else json.loads(calibrator.to_json()),
+        calibrator=None if calibrator is None else map_alone(calibrator),
         prior=prior, knobs=knobs, head=head, conformal=conformal, ood=ood, abstain_below=abstain_below,
         metrics=dict(metrics or {}), source=dict(source or {}), versions=_versions(), description=description,
         author=author, licence=licence, created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -43,6 +43,11 @@ class Prior:
     absorbed: float = 0.0  # by the training loss
     applied: float = 0.0  # total - absorbed; what the graph subtracts is `shift`
 
+    @classmethod
+    def from_dict(cls, block: Mapping[str, Any]) -> Prior:
+        train, target = (None if block[k] is None else tuple(map(float, block[k])) for k in ("train", "target"))
+        return cls(train, target, float(block["absorbed"]), float(block["applied"]))
+
     @property
     def total(self) -> float:
         return self.absorbed + self.applied
@@ -144,7 +149,7 @@ class ModelCard:
             values["classes"] = tuple(map(str, block["classes"]))
             values["preprocessing"] = Preprocessing.from_dict(block["preprocessing"], where=where)
             values["input"] = InputSpec(**block["input"])
-            values["prior"] = _prior(block["prior"])
+            values["prior"] = Prior.from_dict(block["prior"])
             values["head"] = Head(**block["head"]) if block.get("head") else None
             for key in ("outputs", "history"):
                 values[key] = tuple(block[key])
@@ -155,11 +160,6 @@ class ModelCard:
             return card
         except _WRONG as error:
             raise FormatError(f"damaged calibrant metadata ({error})", where=where, fix="export again") from None
-
-
-def _prior(block: Mapping[str, Any]) -> Prior:
-    train, target = (None if block[k] is None else tuple(map(float, block[k])) for k in ("train", "target"))
-    return Prior(train, target, float(block["absorbed"]), float(block["applied"]))
 
 
 def _block_hash(block: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,6 +29,8 @@ from calibrant.errors import DataError, FormatError
 FORMAT_VERSION = 1
 _KEY = b"calibrant"
 _ROW_GROUP_BYTES = 32 << 20
+PROBABILITY_FLOOR = 1e-12  # of probabilities that are read as logits: no label is impossible
+_UNREAD = ("weights", "weight", "sample_weight", "sample_weights", "group", "groups")
 
 
 @dataclass(frozen=True)
@@ -191,22 +193,25 @@ class PredictionsWriter:
 class PredictionsFile:
     """A predictions file or folder of shards on disk; `batches` reads it in bounded memory.
 
-    Also reads an .npz with `logits` and, where there are, `labels`, `ids`, `classes`: what people bring along.
+    Also reads an .npz with `logits` (or `probabilities`) and, where there are, `labels`, `ids`, `classes`: what people
+    bring along. `probabilities`: what stands as logits are probabilities, and their logarithms are read; without it
+    rows that are not negative and add up to one are refused.
     """
 
     path: Path
     shards: tuple[Path, ...]
     source: Source
     rows: int
+    probabilities: bool = False
 
     @classmethod
-    def open(cls, path: str | Path) -> PredictionsFile:
+    def open(cls, path: str | Path, *, probabilities: bool = False) -> PredictionsFile:
         path = Path(path)
         if not path.exists():
             raise DataError("no such predictions file or folder", where=path, fix="make one with calibrant predict")
         if path.suffix == ".npz":
             loaded = _read_npz(path)
-            return cls(path, (path,), loaded.source, len(loaded))
+            return cls(path, (path,), loaded.source, len(loaded), probabilities)
         shards = tuple(sorted(path.glob("*.parquet"))) if path.is_dir() else (path,)
         if not shards:
             raise DataError("the folder holds no .parquet file", where=path)
@@ -217,9 +222,26 @@ class PredictionsFile:
             rows += n
             if source != sources[0]:
                 raise DataError(f"was written for another model or other classes than {shards[0].name}", where=shard)
-        return cls(path, shards, sources[0], rows)
+        return cls(path, shards, sources[0], rows, probabilities)
 
     def batches(self, rows: int = 65536, *, features: bool = False) -> Iterator[Predictions]:
+        for batch in self._stored(rows, features=features):
+            yield self._checked(batch)
+
+    def _checked(self, batch: Predictions) -> Predictions:
+        if not len(batch) or not _sum_to_one(batch.logits):
+            if len(batch) and self.probabilities:
+                raise DataError("rows do not add up to one", where=self.path, fix="leave --probabilities out")
+            return batch
+        if not self.probabilities:
+            raise DataError(
+                "holds probabilities, not logits: no row has a negative number and all add up to one",
+                where=self.path, fix="pass --probabilities, which takes their logarithms",
+            )  # fmt: skip
+        logits = np.log(np.maximum(batch.logits, PROBABILITY_FLOOR))
+        return replace(batch, logits=logits)
+
+    def _stored(self, rows: int, *, features: bool) -> Iterator[Predictions]:
         if self.path.suffix == ".npz":
             whole = _read_npz(self.path)
             for start in range(0, len(whole), rows):
@@ -250,6 +272,13 @@ class PredictionsFile:
 def read_predictions(path: str | Path, *, features: bool = False) -> Predictions:
     """The predictions of a file, a folder of shards, or an .npz, in memory."""
     return PredictionsFile.open(path).read(features=features)
+
+
+def _sum_to_one(logits: NDArray[np.float32]) -> bool:
+    """Is every row a distribution?"""
+    if float(logits.min()) < 0 or float(logits.max()) > 1 + 1e-3:
+        return False
+    return bool(np.abs(logits.sum(axis=1, dtype=np.float64) - 1).max() < 1e-3)
 
 
 def _fixed_list(values: NDArray[np.floating[Any]]) -> Any:
@@ -317,7 +346,16 @@ def _from_arrow(batch: Any, source: Source, where: Path) -> Predictions:
 def _read_npz(path: Path) -> Predictions:
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            logits = np.asarray(arrays["logits"], np.float32)
+            unread = [name for name in _UNREAD if name in arrays]
+            if unread:
+                raise DataError(
+                    f"holds `{unread[0]}`, which is not read from a file", where=path,
+                    fix="leave it out; in Python, calibrant.calibration.metrics take weights=",
+                )  # fmt: skip
+            given = "logits" if "logits" in arrays or "probabilities" not in arrays else "probabilities"
+            logits = np.asarray(arrays[given], np.float32)
+            if given == "probabilities":
+                logits = np.log(np.maximum(logits, PROBABILITY_FLOOR))
             labels = np.asarray(arrays["labels"], np.int64) if "labels" in arrays else np.full(len(logits), -1)
             names = [str(v) for v in arrays["classes"]] if "classes" in arrays else map(str, range(logits.shape[1]))
             ids = [str(v) for v in arrays["ids"]] if "ids" in arrays else map(str, range(len(logits)))

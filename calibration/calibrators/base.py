@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibrant.artifacts.model_card import Prior
 from calibrant.atomic import write_text
 from calibrant.calibration.adjustment import checked_ratio
 from calibrant.calibration.calibrators.steps import Affine, Step, run
@@ -22,7 +23,7 @@ from calibrant.calibration.inputs import check_logits
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import ConfigError, DataError, FormatError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 2: with a prior correction, which a reader of version 1 would leave out
 Matrix = NDArray[np.float64]
 
 
@@ -30,6 +31,8 @@ Matrix = NDArray[np.float64]
 class Calibrator:
     """`fitted_on`: sha256, rows, date, prior, strength, path (name only). `metrics`: before and after, with intervals.
 
+    `prior` is the correction that stands behind the map, and `class_temperatures` those of the logits before it: the
+    file holds the whole formula, which `calibration.formula.Formula` applies. The methods here are the map alone.
     `fit` holds what the fit says about itself: certificate, standard errors, chosen penalties, the comparison of auto.
     """
 
@@ -41,6 +44,8 @@ class Calibrator:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     conformal: Mapping[str, Any] | None = None
     abstain: Mapping[str, Any] | None = None
+    prior: Prior | None = None
+    class_temperatures: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         form(self.method).check(self.parameters, self.classes)
@@ -84,12 +89,16 @@ class Calibrator:
         )
 
     def to_dict(self) -> dict[str, Any]:
+        corrects = self.prior is not None and self.prior.shift() is not None
         return {
-            "kind": "calibrator", "format_version": FORMAT_VERSION, "method": self.method, "classes": self.classes,
+            "kind": "calibrator", "format_version": FORMAT_VERSION if corrects else 1,
+            "method": self.method, "classes": self.classes,
             "parameters": dict(self.parameters), "fit": dict(self.fit), "fitted_on": dict(self.fitted_on),
             "metrics": dict(self.metrics),
             "conformal": None if self.conformal is None else dict(self.conformal),
             "abstain": None if self.abstain is None else dict(self.abstain),
+            **({} if self.prior is None else {"prior": asdict(self.prior)}),
+            **({} if self.class_temperatures is None else {"class_temperatures": list(self.class_temperatures)}),
         }  # fmt: skip
 
     def to_json(self) -> str:
@@ -122,7 +131,8 @@ class Calibrator:
                 str(block["method"]), int(block["classes"]), dict(block["parameters"]), dict(block.get("fit", {})),
                 dict(block.get("fitted_on", {})), dict(block.get("metrics", {})),
                 block.get("conformal"),
-                block.get("abstain"),
+                block.get("abstain"), _prior(block.get("prior"), int(block["classes"])),
+                None if (taus := block.get("class_temperatures")) is None else tuple(map(float, taus)),
             )  # fmt: skip
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"damaged calibrator ({error!r})", where=where) from None
@@ -140,3 +150,16 @@ class Calibrator:
         except OSError as error:
             raise FormatError(f"cannot be read ({error.strerror})", where=path) from None
         return cls.from_json(text, where=path)
+
+
+def _prior(block: Any, classes: int) -> Prior | None:
+    """ValueError where it is no prior of so many classes."""
+    if block is None:
+        return None
+    prior = Prior.from_dict(block)
+    for shares in (prior.train, prior.target):
+        if shares is not None and (len(shares) != classes or min(shares) < 0 or not 0 < sum(shares) < np.inf):
+            raise ValueError(f"prior of {len(shares)} shares for {classes} classes")
+    if not np.isfinite([prior.absorbed, prior.applied]).all() or (prior.applied and prior.train is None):
+        raise ValueError("prior cannot be what it says")
+    return prior

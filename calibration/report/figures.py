@@ -39,6 +39,8 @@ class Model:
     name: str
     evaluation: Evaluation
     statistics: Statistics
+    in_sample: bool = False  # judged on the rows that its calibrator was fitted on
+    notes: tuple[str, ...] = ()  # what must be known before the numbers are believed
 
 
 def reliability_figure(models: Sequence[Model], *, bins: int = 15) -> Figure:

@@ -1,14 +1,13 @@
 """Statistics of a predictions file, computed in one pass and kept beside it as NAME.stats.npz.
 
 An .npz of plain arrays (no pickle): sparse tables as indices and values, and a JSON header with the format version, the
-hash of the predictions and that of the calibrator. The statistics are read back only while both hashes are the same.
+hash of the predictions and that of the formula. The statistics are read back only while both hashes are the same.
 Hashing reads the whole file, so the header also remembers size and modification time of each shard: while those are
 unchanged the stored hash is trusted.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from pathlib import Path
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.predictions import PredictionsFile
 from calibrant.atomic import replacing
-from calibrant.calibration.calibrators.base import Calibrator
+from calibrant.calibration.formula import Formula
 from calibrant.calibration.statistics.accumulate import Accumulator
 from calibrant.calibration.statistics.grid import grid
 from calibrant.calibration.statistics.reservoir import SampledRows
@@ -36,9 +35,11 @@ _TABLES = ("right", "wrong_by_predicted", "wrong_by_true", "all_right", "all_wro
 _SUMS = ("rows", "top5", "zero", "nll", "nll_squared", "brier", "brier_squared", "entropy", "p_squared")
 
 
-def statistics_for_file(path: Path, calibrator: Calibrator | None, *, cache: bool) -> Statistics:
-    file = PredictionsFile.open(path)
-    where = sidecar_path(path, calibrator)
+def statistics_for_file(
+    path: Path, formula: Formula | None, *, cache: bool, file: PredictionsFile | None = None
+) -> Statistics:
+    file = file or PredictionsFile.open(path)
+    where = sidecar_path(path, formula)
     stamps = _stamps(file)
     if cache and where.exists():
         try:
@@ -48,7 +49,7 @@ def statistics_for_file(path: Path, calibrator: Calibrator | None, *, cache: boo
         else:
             if header["stamps"] == stamps or header["predictions"] == file.sha256():
                 return statistics
-    statistics = compute(file, calibrator)
+    statistics = compute(file, formula)
     if cache:
         try:
             save(where, statistics, predictions=file.sha256(), stamps=stamps)
@@ -57,13 +58,13 @@ def statistics_for_file(path: Path, calibrator: Calibrator | None, *, cache: boo
     return statistics
 
 
-def sidecar_path(path: Path, calibrator: Calibrator | None = None) -> Path:
-    """NAME.stats.npz, or with the start of the calibrator's hash in its name."""
-    middle = "" if calibrator is None else f".{_calibrator_hash(calibrator)[:10]}"
+def sidecar_path(path: Path, formula: Formula | None = None) -> Path:
+    """NAME.stats.npz, or with the start of the formula's hash in its name."""
+    middle = "" if formula is None or formula.plain else f".{formula.key()[:10]}"
     return path.with_name(f"{path.stem if path.is_file() else path.name}{middle}.stats.npz")
 
 
-def compute(file: PredictionsFile, calibrator: Calibrator | None = None) -> Statistics:
+def compute(file: PredictionsFile, formula: Formula | None = None) -> Statistics:
     """One pass over the labelled rows, in memory that does not grow with them."""
     classes = len(file.source.class_names)
     accumulator = Accumulator(classes, rows_expected=file.rows)
@@ -75,7 +76,7 @@ def compute(file: PredictionsFile, calibrator: Calibrator | None = None) -> Stat
         if len(part) == 0:
             continue
         found += len(part)
-        accumulator.add(part.logits if calibrator is None else calibrator.logits(part.logits), part.labels)
+        accumulator.add(part.logits if formula is None or formula.plain else formula.logits(part.logits), part.labels)
     if found == 0:
         raise DataError(
             "no row has a label" if file.rows else "holds no rows", where=file.path,
@@ -159,8 +160,3 @@ def _statistics(header: dict[str, Any], a: Any) -> Statistics:
 
 def _stamps(file: PredictionsFile) -> list[list[Any]]:
     return [[shard.name, shard.stat().st_size, shard.stat().st_mtime_ns] for shard in file.shards]
-
-
-def _calibrator_hash(calibrator: Calibrator) -> str:
-    block = {"method": calibrator.method, "classes": calibrator.classes, "parameters": dict(calibrator.parameters)}
-    return hashlib.sha256(json.dumps(block, sort_keys=True).encode()).hexdigest()

@@ -43,7 +43,8 @@ from calibrant.calibration.statistics.tables import (
 from calibrant.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from calibrant.calibration.calibrators.base import Calibrator
+    from calibrant.artifacts.predictions import PredictionsFile
+    from calibrant.calibration.formula import Formula
 
 
 @dataclass(frozen=True)
@@ -244,11 +245,13 @@ def _merge(cells: Bins, index: Counts, count: int) -> Bins:
     )
 
 
-def for_file(path: str | Path, calibrator: Calibrator | None = None, *, cache: bool = True) -> Statistics:
-    """Statistics of the labelled rows of a predictions file or folder, as a calibrator makes them.
+def for_file(
+    path: str | Path, formula: Formula | None = None, *, cache: bool = True, file: PredictionsFile | None = None
+) -> Statistics:
+    """Statistics of the labelled rows of a predictions file or folder, through a formula.
 
     They are written beside the file and read from there while the predictions are the same; see `sidecar`.
     """
     from calibrant.calibration.statistics.sidecar import statistics_for_file
 
-    return statistics_for_file(Path(path), calibrator, cache=cache)
+    return statistics_for_file(Path(path), formula, cache=cache, file=file)

@@ -1,6 +1,6 @@
 """A deployed file on the held-out predictions of the run that it came from: what it would have answered.
 
-The file's own formula (see calibrant.calibration.adjustment) is applied to the kept logits; no picture is decoded.
+The file's own formula (see calibrant.calibration.formula) is applied to the kept logits; no picture is decoded.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.artifacts.predictions import PredictionsFile
-from calibrant.calibration import Calibrator
-from calibrant.calibration.adjustment import adjusted_logits
-from calibrant.calibration.softmax import softmax
+from calibrant.calibration.formula import Formula
 from calibrant.calibration.statistics.accumulate import Accumulator
 from calibrant.calibration.statistics.statistics import Statistics
 from calibrant.dashboard.folder.artifacts import Model, PredictionsRef, Run, Shelf
@@ -28,18 +26,8 @@ from calibrant.errors import DataError
 MOST_ROWS = 200_000
 
 
-def final_logits(card: ModelCard, logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Logits that the file answers with, from the network's: the one formula."""
-    shift = card.prior.shift()
-    block = {"kind": "calibrator", "format_version": 1, "classes": len(card.classes), **(card.calibrator or {})}
-    calibrator = Calibrator.from_dict(block) if card.calibrator else None
-    return adjusted_logits(
-        logits, calibrator=calibrator, log_prior_ratio=shift, strength=0.0 if shift is None else 1.0
-    )  # fmt: skip
-
-
 def confidence(card: ModelCard, logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    return np.asarray(softmax(final_logits(card, logits)).max(axis=1))
+    return np.asarray(Formula.of_card(card).probabilities(logits).max(axis=1))
 
 
 @lru_cache(8)
@@ -70,12 +58,13 @@ def held_out(shelf: Shelf, model: Model) -> tuple[Run, PredictionsRef] | None:
 def statistics(model: Stamp, scored: Scored) -> Statistics:
     """Of the answers that the file would have given, to the first rows where there are very many."""
     card, file = card_of(model), PredictionsFile.open(scored.path.path)
+    formula = Formula.of_card(card)
     accumulator = Accumulator(len(card.classes), rows_expected=min(file.rows, MOST_ROWS))
     rows = 0
     for batch in file.batches():
         part = batch.labelled()
         if rows < MOST_ROWS and len(part):
-            accumulator.add(final_logits(card, part.logits), part.labels)
+            accumulator.add(formula.logits(part.logits), part.labels)
             rows += len(part)
     if not rows:
         raise DataError("no row has a label", where=scored.path.path.name)

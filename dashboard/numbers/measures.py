@@ -31,7 +31,6 @@ from calibrant.calibration.intervals.means import share_interval
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.intervals.smooth import measure_smooth
 from calibrant.calibration.metrics.binned_errors import ece_of, over_under_of
-from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.bins import Bins, equal_mass
 from calibrant.calibration.statistics.mass import mass_bins, mass_rows
 from calibrant.calibration.statistics.statistics import Statistics, for_file
@@ -65,8 +64,7 @@ def statistics(scored: Scored, target: Target = None) -> Statistics:
 
 @lru_cache(128)
 def _statistics(scored: Scored) -> Statistics:
-    calibrator = None if scored.calibrator is None else scored.calibrator.calibrator
-    return for_file(scored.path.path, calibrator)
+    return for_file(scored.path.path, scored.formula())
 
 
 def weights_of(found: Statistics, target: Target) -> NDArray[np.float64]:
@@ -239,6 +237,4 @@ def _bare_ids(scored: Scored, data: Predictions) -> list[str]:
 
 
 def _probabilities(scored: Scored, data: Predictions) -> NDArray[np.float64]:
-    if scored.calibrator is None:
-        return softmax(data.logits.astype(np.float64))
-    return scored.calibrator.calibrator.probabilities(data.logits)
+    return scored.formula().probabilities(data.logits)

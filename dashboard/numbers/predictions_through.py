@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from calibrant.calibration.formula import Formula
 from calibrant.dashboard.folder.artifacts import CalibratorRef, PredictionsRef
 from calibrant.dashboard.folder.files import Stamp, stamp, stamps
 
@@ -22,6 +23,11 @@ class Scored:
         return cls(
             stamps(predictions.path), predictions, calibrator, None if calibrator is None else stamp(calibrator.path)
         )
+
+    def formula(self) -> Formula:
+        """The whole formula behind the numbers, as `calibrant evaluate` applies it."""
+        calibrator = None if self.calibrator is None else self.calibrator.calibrator
+        return Formula.of(calibrator, self.path.source)
 
     def __hash__(self) -> int:
         return hash((self.files, self.calibrator_file))

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts.predictions import PredictionsFile
-from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.bins import equal_mass_index, equal_width_index
 from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.errors import DataError
@@ -45,15 +44,14 @@ class Row:
 def rows_of(scored: Scored) -> Rows:
     """Confidence, prediction and label of each row: 24 bytes a row."""
     file = PredictionsFile.open(scored.path.path)
-    calibrator = None if scored.calibrator is None else scored.calibrator.calibrator
+    formula = scored.formula()
     position, confidence = np.empty(file.rows, np.int64), np.empty(file.rows, np.float64)
     predicted, label = np.empty(file.rows, np.int32), np.empty(file.rows, np.int32)
     start = kept = 0
     for batch in file.batches(max(1024, _BATCH_NUMBERS // len(file.source.class_names))):
         known = np.flatnonzero(batch.labels >= 0)
         if len(known):
-            logits = batch.logits[known]
-            probs = softmax(logits.astype(np.float64)) if calibrator is None else calibrator.probabilities(logits)
+            probs = formula.probabilities(batch.logits[known])
             here = slice(kept, kept + len(known))
             predicted[here] = probs.argmax(axis=1)
             confidence[here] = probs[np.arange(len(known)), predicted[here]]

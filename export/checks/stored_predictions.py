@@ -9,12 +9,11 @@ import numpy as np
 
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.artifacts.predictions import Predictions, read_predictions
-from calibrant.calibration.adjustment import adjusted_logits
+from calibrant.calibration.formula import Formula
 from calibrant.calibration.metrics import accuracy, ece, nll
-from calibrant.calibration.softmax import softmax
 from calibrant.errors import DataError
 from calibrant.export.checks.parity import answers, session, steady_rows
-from calibrant.export.graph.assemble import calibrator_of, knob_defaults
+from calibrant.export.graph.assemble import knob_defaults
 from calibrant.images.image_set import ImageSet
 from calibrant.images.listing import ImageListing
 
@@ -53,19 +52,13 @@ def check_predictions(
 
 
 def _compare(path: Path, card: ModelCard, rows: Predictions, images: ImageSet) -> dict[str, Any]:
-    calibrator, shift = calibrator_of(card), card.prior.shift()
-
-    def formula(tempered: Any) -> Any:  # predictions hold the logits with gauge and class temperatures in
-        return adjusted_logits(
-            tempered, calibrator=calibrator, log_prior_ratio=shift, strength=0.0 if shift is None else 1.0  # type: ignore[arg-type]
-        )  # fmt: skip
-
+    formula = Formula.of_card(card)  # predictions hold the logits with gauge and class temperatures in
     pixels = np.stack([card.preprocessing.pixels(images.image(i)) for i in range(len(images))])
     x = pixels if card.input.dtype == "uint8" else card.preprocessing.normalise(pixels)
     _, got = answers(session(path), x, 16, knob_defaults(card))
-    expected = softmax(formula(rows.logits))
-    bends = calibrator is not None and calibrator.as_affine() is None
-    steady = steady_rows(formula, rows.logits.astype(np.float64)) if bends else np.ones(len(got), bool)
+    expected = formula.probabilities(rows.logits)
+    bends = formula.calibrator is not None and formula.calibrator.as_affine() is None
+    steady = steady_rows(formula.logits, rows.logits.astype(np.float64)) if bends else np.ones(len(got), bool)
     top = np.sort(expected, axis=1)
     clear = (top[:, -1] - top[:, -2] > 4 * PROBABILITIES) & steady
     found: dict[str, Any] = {

@@ -179,7 +179,7 @@ def test_a_calibrator_of_another_model_is_refused(predictions: Path, tmp_path: P
     fit("temperature", np.eye(3), [0, 1, 1]).save(tmp_path / "c.json")
     with pytest.raises(CalibrantError, match="3 classes"):
         run(evaluate_command, predictions, "--calibrator", tmp_path / "c.json")
-    np.savez(tmp_path / "plain.npz", logits=np.eye(3), labels=np.array([0, 1, 1]))
+    np.savez(tmp_path / "plain.npz", logits=2 * np.eye(3), labels=np.array([0, 1, 1]))
     with pytest.raises(ConfigError, match="do not say"):
         run(calibrate, tmp_path / "plain.npz", "--adjust", "1")
 

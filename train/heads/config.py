@@ -157,11 +157,13 @@ class EmaConfig:
 class PostHocConfig:
     """[posthoc] What is done to trained logits, fitted on validation rows."""
 
-    # Subtract so many log pi_train. auto: best macro-F1 on validation; likelihood: fitted with the temperature.
+    # Subtract so many log pi_train. auto: best macro-F1 of the validation rows, never below that of 0; likelihood:
+    # fitted with the temperature.
     adjust: float | Literal["auto", "likelihood"] = 0.0
     temperature: Literal["none", "global", "per-class"] = "none"
     recall: float = 0.0  # shift each class's logit until its validation recall is at least this
     precision: float = 0.0  # ... or its precision
+    target_prior: str | None = None  # class shares to fit for, as calibrant.priors reads them; None: the rows' own
     redraws: int = 0  # fit on so many more divisions of the same images into training and validation as well
 
 

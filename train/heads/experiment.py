@@ -143,7 +143,7 @@ def run_experiment(
         divisions.append((train(again, part, lambda epoch, loss: None)[1], part.labels))
     posthoc = fit_posthoc(
         config.posthoc, np.concatenate([z for z, _ in divisions]), np.concatenate([y for _, y in divisions]), counts,
-        claims=trained.loss is not None,
+        claims=trained.loss is not None, class_names=names,
     )  # fmt: skip
     test_logits = None if test is None else _claimed(trained, torch.from_numpy(test.features).to(device))
 

@@ -7,15 +7,17 @@ The strength is chosen on the raw logits, z - tau r, whose decisions a temperatu
 training has absorbed already and tau are on one scale, and their sum is the total strength. Closed-form heads claim no
 probabilities: theirs is the scale after the temperature, tau = a.
 
-A strength by macro-F1 ("auto") sees decisions only, and those of 500 rows are a noisy guide. "likelihood" fits a and T
-together, by the likelihood of the validation rows: a little less F1 where the guide was right, far less spread.
+Temperature, "likelihood" and class slopes see the validation rows as they are, unless `target_prior` asks for other
+class shares: what is fitted is right for those. A strength by macro-F1 ("auto") sees decisions only, and those of 500
+rows are a noisy guide; it maximises the very macro-F1 that the table reports. "likelihood" fits a and T together, by
+the likelihood of the validation rows: a little less F1 where the guide was right, far less spread.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,8 @@ from numpy.typing import NDArray
 from calibrant.calibration import Calibrator, fit
 from calibrant.calibration.metrics import macro_f1
 from calibrant.calibration.softmax import log_softmax, softmax
-from calibrant.shares import log_prior_ratio
+from calibrant.priors import read_prior
+from calibrant.shares import class_weights, log_prior_ratio, shares
 from calibrant.train.heads.config import PostHocConfig
 
 logger = logging.getLogger(__name__)
@@ -44,7 +47,7 @@ class PostHoc:
     tau: float
     ratio: Vector  # r (C,)
     unmet: tuple[int, ...] = ()  # classes whose wanted recall or precision no shift reached
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    population: Vector | None = None  # (C,) class shares that it was fitted for; None: those of the rows
 
     def logits(self, z: NDArray[np.floating[Any]]) -> Vector:
         result: Vector = np.asarray(z, np.float64) * self.weights + self.shifts - self.strength * self.ratio
@@ -53,8 +56,13 @@ class PostHoc:
     def probabilities(self, z: NDArray[np.floating[Any]]) -> Vector:
         return softmax(self.logits(z))
 
+    @property
+    def changes(self) -> bool:
+        """Does it do anything to the logits?"""
+        return bool(np.any(self.weights != 1) or np.any(self.shifts != 0) or self.strength)
+
     def calibrator(self) -> Calibrator:
-        """w and c for `calibrant export --calibrator`; the prior term stays outside, in `--adjust`."""
+        """w and c; the prior term stands beside them, see `run.write_run`."""
         classes = len(self.weights)
         if np.ptp(self.weights) == 0 and not self.shifts.any():
             return Calibrator("temperature", classes, {"temperature": float(1.0 / self.weights[0])})
@@ -68,14 +76,19 @@ def fit_posthoc(
     counts: NDArray[np.int64],
     *,
     claims: bool = True,
+    class_names: Sequence[str] | None = None,
 ) -> PostHoc:
-    """Fit on validation logits z (N, C). counts: (C,) training images. claims: softmax(z) is meant as probabilities.
-
-    Rows are weighted so that every class counts alike: the target prior is uniform, whatever the validation set's is.
-    """
+    """Fit on validation logits z (N, C). counts: (C,) training images. claims: softmax(z) is meant as probabilities."""
     ratio = log_prior_ratio(counts, smooth=0.0 if counts.min() > 0 else 1.0)
     z64: Vector = np.asarray(z, np.float64)
-    row_weights = balancing(labels, len(counts))
+    population = None
+    row_weights = np.ones(len(labels))
+    if config.target_prior is not None:
+        names = class_names if class_names is not None else [str(k) for k in range(len(counts))]
+        population = read_prior(config.target_prior, names, train=counts, where="posthoc.target_prior")
+        present = np.bincount(labels, minlength=len(counts)) > 0  # no weight makes up for a class without rows
+        population = shares(np.where(present, population, 0.0), name="posthoc.target_prior")
+        row_weights = class_weights(np.bincount(labels, minlength=len(counts)), population)[labels]
     tempered = config.temperature != "none"
     unit = 1.0  # of tau, in raw logits
     if not claims and tempered:
@@ -103,7 +116,7 @@ def fit_posthoc(
     if config.recall or config.precision:
         scores = z64 * b - strength * ratio
         shifts, unmet = wanted_shifts(scores, labels, recall=config.recall, precision=config.precision)
-    return PostHoc(b, shifts, strength, tau, ratio, unmet)
+    return PostHoc(b, shifts, strength, tau, ratio, unmet, population)
 
 
 def likeliest(
@@ -154,21 +167,15 @@ def likeliest(
     return float(x[0]), float(x[1])
 
 
-def balancing(labels: NDArray[np.int64], classes: int) -> Vector:
-    """Weight of each row so that all classes present count alike; mean 1."""
-    n = np.bincount(labels, minlength=classes)
-    present = int((n > 0).sum())
-    weights: Vector = len(labels) / (present * n[labels].astype(np.float64))
-    return weights
-
-
 def choose_strength(z: Vector, labels: NDArray[np.int64], ratio: Vector) -> float:
-    """tau of the grid with the best validation macro-F1, each value judged with its neighbours: the curve is noisy."""
-    weights = balancing(labels, len(ratio))
-    scores = np.asarray([macro_f1(softmax(z - tau * ratio), labels, weights=weights) for tau in GRID])
+    """tau of the grid with the best validation macro-F1, each value judged with its neighbours: the curve is noisy.
+
+    Only values that do not lower the macro-F1 of these very rows are chosen from.
+    """
+    scores = np.asarray([macro_f1(softmax(z - tau * ratio), labels) for tau in GRID])
     padded = np.concatenate([scores[:1], scores, scores[-1:]])
     smooth = (padded[:-2] + padded[1:-1] + padded[2:]) / 3
-    return float(GRID[int(smooth.argmax())])
+    return float(GRID[int(np.where(scores >= scores[0], smooth, -1.0).argmax())])
 
 
 def class_slopes(z: Vector, labels: NDArray[np.int64], weights: Vector, *, offset: Vector, common: float) -> Vector:

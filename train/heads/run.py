@@ -15,9 +15,14 @@ from typing import Any
 import numpy as np
 
 from calibrant._version import __version__
-from calibrant.artifacts.predictions import Predictions, Source
+from calibrant.artifacts.model_card import Prior
+from calibrant.artifacts.predictions import Predictions, PredictionsFile, Source
 from calibrant.atomic import write_json, write_text
+from calibrant.calibration import Calibrator
+from calibrant.calibration.fitting import rows_sha256
+from calibrant.calibration.formula import with_prior
 from calibrant.config import to_table
+from calibrant.shares import shares
 from calibrant.train.heads.experiment import HeadResult
 from calibrant.train.heads.features.backbone import cached_backbone
 from calibrant.train.heads.features.cache import FeatureCache, FeatureRows
@@ -73,28 +78,44 @@ def write_run(path: Path, cache: FeatureCache, result: HeadResult, *, data: Path
     _write_predictions(path / "predictions" / "val.parquet", result.val, result.val_logits, source, "val")
     if result.test is not None and result.test_logits is not None:
         _write_predictions(path / "predictions" / "test.parquet", result.test, result.test_logits, source, "test")
-    calibrated = bool(np.any(posthoc.weights != 1) or np.any(posthoc.shifts != 0))
-    if calibrated:
-        fitted = posthoc.calibrator().with_context(
-            fitted_on={"rows": len(result.val.labels), "model": dict(source.model), "strength": posthoc.strength},
-            metrics={k: v for k, v in (result.test_metrics or result.val_metrics).items()},
-        )
-        fitted.save(path / CALIBRATOR_FILE)
-    command = export_command(path, result, calibrated) if deployable else None
+    if posthoc.changes:
+        formula_file(path, result, source).save(path / CALIBRATOR_FILE)
+    command = export_command(path, result) if deployable else None
     write_json(path / HEAD_FILE, summary(result, cache, command))
     lines = [json.dumps({"epoch": i + 1, "train_loss": v}) for i, v in enumerate(trained.history)]
     write_text(path / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
     return HeadRun(path, command)
 
 
-def export_command(path: Path, result: HeadResult, calibrated: bool) -> str:
-    """`--adjust` is the total strength in the formula, p = softmax(z / T - a r): absorbed + tau / T."""
+def formula_file(path: Path, result: HeadResult, source: Source) -> Calibrator:
+    """The whole formula of the head: map, prior correction (total strength absorbed + tau / T) and what they saw."""
+    posthoc, labels, config = result.posthoc, result.val.labels, result.config.posthoc
+    counts = result.counts
+    train = tuple(shares(counts, smooth=0.0 if counts.min() > 0 else 1.0).tolist())
+    context: dict[str, Any] = {
+        "rows": len(labels), "prior": (np.bincount(labels, minlength=len(counts)) / len(labels)).tolist(),
+        "sha256": PredictionsFile.open(path / "predictions" / "val.parquet").sha256(),
+        "rows_sha256": rows_sha256(result.val_logits, labels), "path": "val.parquet", "model": dict(source.model),
+        "by_hand": bool(config.recall or config.precision or config.temperature == "per-class"),
+    }  # fmt: skip
+    if posthoc.strength:
+        context |= {"strength": posthoc.strength, "log_prior_ratio": posthoc.ratio.tolist()}
+    if posthoc.population is not None:
+        context |= {
+            "weighted": True, "population": posthoc.population.tolist(), "target_prior": str(config.target_prior)
+        }  # fmt: skip
+    prior = Prior(train, None, result.trained.absorbed, posthoc.strength)
+    return with_prior(posthoc.calibrator(), prior, source).with_context(
+        fitted_on=context, metrics=dict(result.test_metrics or result.val_metrics)
+    )
+
+
+def export_command(path: Path, result: HeadResult) -> str:
+    """The calibrator brings the prior correction along."""
     # A bare name could be one of export's own commands, as "run" is.
     words = ["calibrant", "export", str(path) if len(path.parts) > 1 else f"./{path}"]
-    if calibrated:
+    if result.posthoc.changes:
         words += ["--calibrator", str(path / CALIBRATOR_FILE)]
-    if result.posthoc.strength:
-        words += ["--adjust", f"{result.trained.absorbed + result.posthoc.strength:.6g}"]
     return shlex.join([*words, "--out", "model.onnx"])
 
 

@@ -10,6 +10,7 @@ import pytest
 from calibrant.artifacts.predictions import Predictions, Source
 from calibrant.calibration import evaluate, metrics
 from calibrant.calibration.calibrators import fit
+from calibrant.calibration.formula import Formula
 from calibrant.calibration.metrics.binned_errors import ece_of
 from calibrant.calibration.metrics.rows import read_rows
 from calibrant.calibration.softmax import softmax
@@ -188,10 +189,10 @@ def test_each_calibrator_has_its_own_sidecar(tmp_path: Path) -> None:
     z, y = sample(800, 4)
     write(path, z, y)
     calibrator = fit("temperature", z, y)
-    plain, calibrated = for_file(path), for_file(path, calibrator)
-    assert sidecar_path(path) != sidecar_path(path, calibrator)
+    plain, calibrated = for_file(path), for_file(path, Formula(4, calibrator))
+    assert sidecar_path(path) != sidecar_path(path, Formula(4, calibrator))
     assert evaluate(calibrated).nll.value < evaluate(plain).nll.value
-    assert evaluate(for_file(path, calibrator)).nll.value == evaluate(calibrated).nll.value
+    assert evaluate(for_file(path, Formula(4, calibrator))).nll.value == evaluate(calibrated).nll.value
 
 
 def test_damaged_and_newer_sidecars_are_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

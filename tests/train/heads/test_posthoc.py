@@ -8,7 +8,6 @@ from calibrant.calibration.adjustment import adjusted_probabilities
 from calibrant.train.heads.config import PostHocConfig
 from calibrant.train.heads.posthoc import (
     PostHoc,
-    balancing,
     choose_strength,
     class_slopes,
     fit_posthoc,
@@ -142,7 +141,7 @@ def test_likelihood_finds_strength_and_temperature_together() -> None:
 
 def test_likelihood_is_the_minimum_that_a_grid_sees() -> None:
     z, y = sample(400, RATIO, scale=3.0)
-    w = balancing(y, 4)
+    w = np.random.default_rng(1).uniform(0.5, 2, len(y))
 
     def nll(b: float, a: float) -> float:
         u = b * z - a * RATIO
@@ -168,4 +167,4 @@ def test_heads_that_claim_nothing_are_adjusted_on_the_scale_of_their_temperature
     raw = fit_posthoc(config, 20 * z, y, COUNTS, claims=False)
     assert raw.tau == pytest.approx(1.0, abs=0.3)
     assert raw.strength == pytest.approx(raw.tau, rel=0.1)
-    np.testing.assert_allclose(raw.probabilities(20 * z), fit_posthoc(config, z, y, COUNTS).probabilities(z), atol=0.05)
+    np.testing.assert_allclose(raw.probabilities(20 * z), fit_posthoc(config, z, y, COUNTS).probabilities(z), atol=0.08)

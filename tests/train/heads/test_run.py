@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from calibrant.artifacts.predictions import read_predictions
+from calibrant.calibration import Calibrator
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import CalibrantError, ConfigError
 from calibrant.train.heads.cli import head, sweep
@@ -106,12 +107,14 @@ def test_the_summary_adds_up_the_strengths_and_warns_of_two(birds: FeatureCache,
     assert facts["total_strength"] == 1.5
     assert "corrected 2 times: loss 1.00 + post hoc 0.50 = 1.50 in total" in facts["double_correction"]
     assert (done.export_command or "").startswith(f"calibrant export {tmp_path / 'run'} ")
-    assert export_command(Path("run"), result, True).startswith("calibrant export ./run --calibrator run/")
+    assert export_command(Path("run"), result).startswith("calibrant export ./run --calibrator run/")
     near = run_experiment(Matrices(birds), head_config({}, [*BASE, "loss.name=balanced-softmax", "posthoc.adjust=0.1"]))
     assert near.double_correction() is None
-    # In the formula the post-hoc part is divided by the temperature, as the logits are.
-    adjust = float((done.export_command or "").split("--adjust ")[1].split()[0])
-    assert adjust == pytest.approx(1.0 + 0.5 * result.posthoc.weights[0], rel=1e-4)
+    # In the formula the post-hoc part is divided by the temperature, as the logits are; it travels with the calibrator.
+    prior = Calibrator.load(tmp_path / "run" / "calibrator.json").prior
+    assert prior is not None
+    assert prior.total == pytest.approx(1.0 + 0.5 * result.posthoc.weights[0], rel=1e-6)
+    assert "--adjust" not in (done.export_command or "")
 
 
 @pytest.mark.slow
@@ -128,10 +131,8 @@ def test_one_onnx_file_gives_the_two_step_probabilities(birds: FeatureCache, ima
     result = run_experiment(Matrices(birds), head_config({}, [*BASE, *settings]))
     run = tmp_path / "run"
     write_run(run, birds, result, data=images)
-    total = result.trained.absorbed + result.posthoc.strength
-    card = export_run(
-        run, tmp_path / "m.onnx", ExportConfig(calibrator=run / "calibrator.json", adjust=total, knobs="runtime")
-    )
+    card = export_run(run, tmp_path / "m.onnx", ExportConfig(calibrator=run / "calibrator.json", knobs="runtime"))
+    assert card.prior.total == result.trained.absorbed + result.posthoc.strength
     assert result.test is not None
     assert result.test_logits is not None
     pixels = []
