@@ -26,10 +26,16 @@ from calibrant.shares import class_weights, head_medium_tail, shares
 
 
 def evaluate_files(
-    paths: Sequence[str | Path], calibrators: Sequence[str | Path] = (), *, bins: int = 15,
-    target_prior: str | None = None, adjust: float | None = None, cross_fit: int | None = None,
-    probabilities: bool = False, groups: Mapping[str, Sequence[int]] | None = None,
-) -> list[Model]:  # fmt: skip
+    paths: Sequence[str | Path],
+    calibrators: Sequence[str | Path] = (),
+    *,
+    bins: int = 15,
+    target_prior: str | None = None,
+    adjust: float | None = None,
+    cross_fit: int | None = None,
+    probabilities: bool = False,
+    groups: Mapping[str, Sequence[int]] | None = None,
+) -> list[Model]:
     """Each predictions file as it is, then through each calibrator. Groups: head, medium and tail unless given.
 
     `target_prior` alone weights the rows to it. With `adjust` it is the prior that the probabilities are corrected for,
@@ -40,9 +46,7 @@ def evaluate_files(
         raise ConfigError(f"{cross_fit} parts cannot judge one another", where="--cross-fit", fix="give 2 or more")
     models = []
     weighting = None if adjust is not None else target_prior
-    for subject in subjects(
-        paths, calibrators, adjust=adjust, target_prior=target_prior, probabilities=probabilities
-    ):  # fmt: skip
+    for subject in subjects(paths, calibrators, adjust=adjust, target_prior=target_prior, probabilities=probabilities):
         source = subject.file.source
         prior = _target(weighting, source)
         shown = groups if groups is not None else head_medium_tail(source.train_prior)
@@ -98,8 +102,9 @@ def _as_fitted(
     if fitted.get("by_hand"):
         raise ConfigError(
             "calibrant head chose its shifts by wanted recall or precision, which parts of the rows cannot repeat",
-            where=where, fix="leave --cross-fit out, or fit one with calibrant calibrate",
-        )  # fmt: skip
+            where=where,
+            fix="leave --cross-fit out, or fit one with calibrant calibrate",
+        )
     settings: dict[str, Any] = dict(fitted.get("options") or {})
     if fitted.get("strength") and fitted.get("log_prior_ratio") is not None:
         settings |= {"log_prior_ratio": fitted["log_prior_ratio"], "strength": fitted["strength"]}

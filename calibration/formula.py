@@ -38,9 +38,14 @@ class Formula:
 
     @classmethod
     def of(
-        cls, calibrator: Calibrator | None, source: Source, *, adjust: float | None = None,
-        target_prior: Any = None, where: str | None = None,
-    ) -> Formula:  # fmt: skip
+        cls,
+        calibrator: Calibrator | None,
+        source: Source,
+        *,
+        adjust: float | None = None,
+        target_prior: Any = None,
+        where: str | None = None,
+    ) -> Formula:
         """What a calibrator means for these predictions; `adjust`, a total strength, takes the place of its own."""
         classes = len(source.class_names)
         if calibrator is not None:
@@ -53,9 +58,10 @@ class Formula:
         train = source.train_prior or own
         if train is None:
             raise ConfigError(
-                "the predictions do not say the training prior, which --adjust needs", where=where,
+                "the predictions do not say the training prior, which --adjust needs",
+                where=where,
                 fix="make them with calibrant predict, whose file says it",
-            )  # fmt: skip
+            )
         target = None if target_prior is None else read_target(target_prior, source.class_names, train=train)
         prior = Prior(
             train, None if target is None else tuple(target.tolist()), source.absorbed, adjust - source.absorbed
@@ -127,8 +133,9 @@ def stored_prior(
     if shares is None:
         raise ConfigError(
             f"the calibrator corrects the class prior with strength {strength:g}, and the training prior is not known",
-            where=where, fix="give predictions that calibrant wrote, which say it",
-        )  # fmt: skip
+            where=where,
+            fix="give predictions that calibrant wrote, which say it",
+        )
     return Prior(shares, None, absorbed, strength)
 
 
@@ -157,14 +164,16 @@ def _check_fits(calibrator: Calibrator, source: Source, where: str | None) -> No
     if calibrator.classes != len(source.class_names):
         raise DataError(
             f"the calibrator has {calibrator.classes} classes, the predictions {len(source.class_names)}",
-            where=where, fix="was it fitted on another model?",
-        )  # fmt: skip
+            where=where,
+            fix="was it fitted on another model?",
+        )
     prior, fitted, given = calibrator.prior, calibrator.class_temperatures, source.class_temperatures
     if prior is None:
         return  # an older file does not say
     ones = (1.0,) * calibrator.classes
     if np.abs(np.subtract(fitted or ones, given or ones)).max() > _SAME * max(fitted or ones):
         raise DataError(
-            "the calibrator was fitted on logits with other class temperatures than these have", where=where,
+            "the calibrator was fitted on logits with other class temperatures than these have",
+            where=where,
             fix="fit it on predictions of this model",
-        )  # fmt: skip
+        )

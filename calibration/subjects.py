@@ -30,9 +30,13 @@ class Subject:
 
 
 def subjects(
-    paths: Sequence[str | Path], calibrators: Sequence[str | Path] = (), *, adjust: float | None = None,
-    target_prior: str | None = None, probabilities: bool = False,
-) -> list[Subject]:  # fmt: skip
+    paths: Sequence[str | Path],
+    calibrators: Sequence[str | Path] = (),
+    *,
+    adjust: float | None = None,
+    target_prior: str | None = None,
+    probabilities: bool = False,
+) -> list[Subject]:
     """Each file as it is, then through each calibrator, or through the correction alone where there is none.
 
     A run folder stands for its test predictions (else validation), and brings its own calibrator where none is given.
@@ -53,12 +57,11 @@ def subjects(
             views = [
                 View(
                     f"{name}, {label}" + ("" if adjust is None else f", adjust {adjust:g}"),
-                    Formula.of(
-                        Calibrator.load(c), file.source, adjust=adjust, target_prior=target_prior, where=str(c)
-                    ), c,
+                    Formula.of(Calibrator.load(c), file.source, adjust=adjust, target_prior=target_prior, where=str(c)),
+                    c,
                 )
                 for c, label in zip(chosen, names_apart(chosen), strict=True)
-            ]  # fmt: skip
+            ]
         out.append(Subject(name, path, file, (View(name, Formula(len(file.source.class_names))), *views)))
     return out
 
