@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from calibrant.artifacts.predictions import PredictionsFile
+from calibrant.calibration.formula import Formula
 from calibrant.calibration.label_shift import PriorEstimate
 from calibrant.calibration.monitoring.alarms import served_log_p
 from calibrant.calibration.monitoring.baseline import KnownRows
@@ -15,7 +16,7 @@ from calibrant.calibration.monitoring.served_prior import ServedPrior
 from calibrant.dashboard.folder.contents import card_of
 from calibrant.dashboard.folder.files import Stamp
 from calibrant.dashboard.numbers import traffic
-from calibrant.dashboard.numbers.deployed import MOST_ROWS, final_logits
+from calibrant.dashboard.numbers.deployed import MOST_ROWS
 
 
 @lru_cache(4)
@@ -34,7 +35,7 @@ def served_prior(
     for batch in known.batches():
         part = batch.labelled()
         if rows < MOST_ROWS and len(part):
-            logits.append(final_logits(card, part.logits))
+            logits.append(Formula.of_card(card).logits(part.logits))
             labels.append(part.labels)
             rows += len(part)
     classes = len(card.classes)
