@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from calibrant.errors import DataError
 from calibrant.images.decode import IMAGE_SUFFIXES, UNREAD_SUFFIXES
 
 
@@ -17,16 +18,20 @@ def picture_files(folder: Path) -> tuple[list[Path], list[Path]]:
     unread: list[Path] = []
     waiting = [folder]
     while waiting:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(Path(entry.path))
-                    continue
-                suffix = os.path.splitext(entry.name)[1].lower()
-                if suffix not in _KNOWN or entry.name.startswith("."):
-                    continue
-                if entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path)):
-                    (read if suffix in IMAGE_SUFFIXES else unread).append(Path(entry.path))
+        here = waiting.pop()
+        try:
+            entries = list(os.scandir(here))
+        except OSError as error:
+            raise DataError(f"cannot be listed ({error.strerror})", where=here) from None
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(Path(entry.path))
+                continue
+            suffix = os.path.splitext(entry.name)[1].lower()
+            if suffix not in _KNOWN or entry.name.startswith("."):
+                continue
+            if entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path)):
+                (read if suffix in IMAGE_SUFFIXES else unread).append(Path(entry.path))
     return sorted(read), sorted(unread)
 
 

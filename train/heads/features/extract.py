@@ -251,10 +251,14 @@ def _rows(images: ImageSet, number: int, block: int) -> int:
 
 
 def _digest(images: ImageSet) -> str:
-    """Ids, labels and file sizes: images that were replaced by others are noticed."""
+    """Ids, labels and sizes of files: images that were replaced by others are noticed."""
     digest = hashlib.sha256()
+    sizes: dict[Path | None, int] = {None: 0}
     for i, (id, label) in enumerate(zip(images.ids, images.labels, strict=True)):
-        file = None if images.files is None else images.files[i]
-        size = file.stat().st_size if isinstance(file, Path) else 0
-        digest.update(f"{id} {label} {size}\n".encode())
+        place = images.place(i)
+        if place not in sizes:
+            sizes[place] = place.stat().st_size if place is not None and place.exists() else 0
+        digest.update(f"{id} {label} {sizes[place]}\n".encode())
+    if images.pixels is not None:
+        digest.update(np.ascontiguousarray(images.pixels).data)
     return digest.hexdigest()
