@@ -148,10 +148,13 @@ def report(result: Any) -> str:
 @click.option("--features", type=click.Path(path_type=Path), help="Feature cache; else the file's own `features`.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the results; else the file's own `out`.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes; one per core if not given.")
+@click.option(
+    "--rank-by", type=click.Choice(["val", "test"]), help="What sorts the table; else the file's own `rank_by`, or val."
+)
 @click.option("--shard", default="1/1", show_default=True, metavar="I/N", help="This machine's part of the jobs.")
 @click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
 def sweep(
-    config: Path, features: Path | None, out: Path | None, workers: int | None, shard: str, as_json: bool
+    config: Path, features: Path | None, out: Path | None, workers: int | None, rank_by: Any, shard: str, as_json: bool
 ) -> None:
     """Compare heads: a baseline and one change at a time, a grid, or Optuna, over several seeds.
 
@@ -163,7 +166,7 @@ def sweep(
     from calibrant.train.heads.sweep.plan import read_sweep
     from calibrant.train.heads.sweep.run import run_sweep
 
-    plan = read_sweep(config, features=features, out=out)
+    plan = read_sweep(config, features=features, out=out, rank_by=rank_by)
     done = run_sweep(plan, workers=workers, shard=shard, say=lambda line: click.echo(line, err=True))
     if done.table is None:
         click.echo(f"{done.finished} of {done.total} runs are finished; the other shards have the rest")

@@ -71,6 +71,7 @@ class HeadResult:
     test_logits: NDArray[np.float32] | None
     val_metrics: dict[str, float]  # with redraws the mean over all divisions
     test_metrics: dict[str, float] | None
+    background: int | None = None  # class that macro_f1_fg leaves out
 
     @property
     def corrections(self) -> dict[str, float]:
@@ -154,7 +155,7 @@ def run_experiment(
     return HeadResult(
         config, trained, posthoc, fold, counts, val, test, val_logits, test_logits,
         {name: float(np.mean([s[name] for s in scores])) for name in scores[0]},
-        None if test is None or test_logits is None else metrics(test_logits, test.labels),
+        None if test is None or test_logits is None else metrics(test_logits, test.labels), background,
     )  # fmt: skip
 
 

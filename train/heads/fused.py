@@ -43,6 +43,10 @@ class FusedModel(FeatureModel):
                 fix=f"use {' and '.join(IN_GRAPH)}",
             )  # fmt: skip
         self.backbone_model, self.views = backbone, tuple(views)
+        with torch.no_grad():  # timm's own classifier is never used; as it was drawn, no two files would be the same
+            for layer in backbone.model.classifier_layers():
+                for parameter in layer.parameters():
+                    parameter.zero_()
         self.network = _FusedTensors(backbone.model.network, head)
         self.input_size = backbone.model.input_size
         self.recipe = "head on frozen features"

@@ -9,103 +9,17 @@ and the fold of temperatures into the head are both wrong if features and logits
 from __future__ import annotations
 
 import dataclasses
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
 from calibrant.errors import ModelError, did_you_mean
+from calibrant.train.model.recipes import RECIPES, find_recipe
+from calibrant.train.model.weights import loading_results, must_answer_from_cache, offline_if, require_loaded
 
 if TYPE_CHECKING:
     from calibrant.train.vit import TokenReduction
-
-logger = logging.getLogger(__name__)
-
-Recipe = Callable[[Any, Tensor], tuple[Tensor, Tensor]]
-
-
-def _plain(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    f = m.forward_head(m.forward_features(x), pre_logits=True)
-    return m.get_classifier()(f), f
-
-
-def _two_heads(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    """EfficientFormer, LeViT, SwiftFormer: two heads on the same features."""
-    f = m.forward_head(m.forward_features(x), pre_logits=True)
-    return (m.head(f) + m.head_dist(f)) / 2, f
-
-
-def _two_tokens(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Distilled DeiT and PiT: a head per token; the pre-logits that timm gives are the input of neither."""
-    t = m.forward_features(x)
-    a, b = m.head_drop(t[:, 0]), m.head_drop(t[:, 1])
-    return (m.head(a) + m.head_dist(b)) / 2, torch.cat([a, b], 1)
-
-
-def _convolution(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    """DPN, DLA, ResNetV2/BiT: the head is a 1 x 1 convolution."""
-    f = m.forward_head(m.forward_features(x), pre_logits=True).flatten(1)
-    return m.get_classifier()(f[:, :, None, None]).flatten(1), f
-
-
-def _pooling_head(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Sequencer, SAM: `get_classifier` gives a head that pools as well; the linear layer is its `fc`."""
-    f = m.forward_head(m.forward_features(x), pre_logits=True)
-    return m.head.fc(f), f
-
-
-def _head_per_branch(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    """CrossViT: two branches with a head each."""
-    parts = [m.head_drop(t[:, 1:].mean(1) if m.global_pool == "avg" else t[:, 0]) for t in m.forward_features(x)]
-    return torch.stack([h(t) for h, t in zip(m.head, parts, strict=True)]).mean(0), torch.cat(parts, 1)
-
-
-def _token_labelling(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    """VOLO: the class token's logits plus half the largest logit of any patch; the features are the class token."""
-    t = m.forward_features(x)
-    f = m.head_drop(t[:, 0])
-    return m.head(f) + 0.5 * m.aux_head(t[:, 1:]).max(1)[0], f
-
-
-def _head_after_norm(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    """SHViT: a batch norm between the pre-logits that timm gives and the linear layer; the features are behind it."""
-    f = m.head.bn(m.forward_head(m.forward_features(x), pre_logits=True))
-    return m.head.l(f), f
-
-
-def _head_per_stage(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    """EfficientViM: a head per stage, mixed by softmax weights; the distilled ones have such a mixture twice."""
-    parts = [m.head_drop(t.mean(-1)) for t in m.forward_features(x)]
-
-    def mixed(weights: Tensor, heads: Any) -> Tensor:
-        return torch.stack([w * h(t) for w, h, t in zip(weights.softmax(-1), heads, parts, strict=True)]).sum(0)
-
-    z = mixed(m.weights, m.heads)
-    if hasattr(m, "heads_dist"):
-        z = (z + mixed(m.weights_dist, m.heads_dist)) / 2
-    return z, torch.cat(parts, 1)
-
-
-def _linear_head(m: Any) -> tuple[nn.Module, ...]:
-    return (m.get_classifier(),)
-
-
-# name: (recipe, the layers whose rows are the classes)
-_RECIPES: dict[str, tuple[Recipe, Callable[[Any], tuple[nn.Module, ...]]]] = {
-    "plain": (_plain, _linear_head),
-    "two heads": (_two_heads, lambda m: (m.head, m.head_dist)),
-    "two tokens": (_two_tokens, lambda m: (m.head, m.head_dist)),
-    "pooling head": (_pooling_head, lambda m: (m.head.fc,)),
-    "convolution": (_convolution, _linear_head),
-    "head per branch": (_head_per_branch, lambda m: tuple(m.head)),
-    "head after norm": (_head_after_norm, lambda m: (m.head.l,)),
-    "head per stage": (_head_per_stage, lambda m: (*m.heads, *getattr(m, "heads_dist", ()))),
-    "token labelling": (_token_labelling, lambda m: (m.head, m.aux_head)),
-}
 
 
 class _Behind:
@@ -132,8 +46,8 @@ class FeatureModel(nn.Module):
         super().__init__()
         self.network = network
         self.input_size = input_size or _input_size(network)
-        self.recipe, self.feature_dim, self.num_classes = _find_recipe(network, self.input_size)
-        self._forward, self._layers = _RECIPES[self.recipe]
+        self.recipe, self.feature_dim, self.num_classes = find_recipe(network, self.input_size)
+        self._forward, self._layers = RECIPES[self.recipe]
         self.frozen = False  # the backbone stays in eval mode
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -196,6 +110,7 @@ def build_model(
     """
     import timm
 
+    answer_from_cache = False
     if not timm.is_model(name):
         raise ModelError(f'timm has no model "{name}"', fix=did_you_mean(name, timm.list_models()))
     if weights is not None:
@@ -204,10 +119,10 @@ def build_model(
         options = {**options, "pretrained_cfg_overlay": {"file": str(weights)}}
         pretrained = True
     elif pretrained:
-        _require_reachable_weights(name)
-    drawn = torch.get_rng_state()
+        answer_from_cache = must_answer_from_cache(name)
     try:
-        network = _create(name, input_size, pretrained=pretrained, num_classes=num_classes, **options)
+        with loading_results() as loaded, offline_if(answer_from_cache):
+            network = _create(name, input_size, pretrained=pretrained, num_classes=num_classes, **options)
     except TypeError as error:
         raise ModelError(f"{name} does not take these options ({error})", where="model.options") from None
     except RuntimeError as error:
@@ -219,10 +134,7 @@ def build_model(
             ) from None
         raise ModelError(f"{name} cannot be built: {first}", where=weights or "model") from None
     if weights is not None:
-        bare = {k: v for k, v in options.items() if k != "pretrained_cfg_overlay"}
-        _require_loaded(
-            network, lambda: _create(name, input_size, num_classes=num_classes, **bare), drawn, name, weights
-        )
+        require_loaded(network, loaded, name, weights)
     if small_stem:
         use_small_stem(network)
     if token_reduction is not None:
@@ -267,126 +179,6 @@ def _create(name: str, input_size: tuple[int, int] | None, **options: Any) -> nn
     return network
 
 
-def _require_loaded(
-    network: nn.Module, bare: Callable[[], nn.Module], drawn: Tensor, name: str, weights: str | Path
-) -> None:
-    """A file that shares no name with the network: timm loads nothing of it and says so in a log line.
-
-    Told by values, since timm renames the tensors of foreign checkpoints: all matrices are those that the random state
-    `drawn` gives without the file. Names decide where the file itself was made from that state.
-    """
-    from timm.models import load_state_dict
-
-    with torch.random.fork_rng(devices=[]):
-        torch.set_rng_state(drawn)
-        initial = {k: v for k, v in bare().state_dict().items() if v.ndim >= 2}
-    state = network.state_dict()
-    if all(k in state and torch.equal(state[k], v) for k, v in initial.items()):
-        file = load_state_dict(str(weights), weights_only=True)
-        if not state.keys() & file.keys():
-            raise ModelError(
-                f"does not hold the weights of {name}: no name in it is one of the network's (it starts with "
-                f'"{next(iter(file), "")}")', where=weights, fix="name the model that they belong to",
-            )  # fmt: skip
-
-
-def _require_reachable_weights(name: str) -> None:
-    """timm tries for most of a minute and then raises a library's error where weights do not exist or are offline."""
-    import os
-
-    from timm.models import get_pretrained_cfg
-
-    cfg = get_pretrained_cfg(name)
-    if cfg is None or not cfg.has_weights:
-        raise ModelError(f"timm has no pretrained weights for {name}", fix="choose another model or pretrained = false")
-    answers_itself = os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")  # from its cache, at once
-    reached_otherwise = any(os.environ.get(v) for v in ("HF_ENDPOINT", "HTTPS_PROXY", "https_proxy", "ALL_PROXY"))
-    if answers_itself or reached_otherwise:
-        return
-    import socket
-
-    try:
-        socket.create_connection(("huggingface.co", 443), timeout=5).close()
-    except OSError:
-        if not _is_cached(cfg.hf_hub_id):
-            raise ModelError(
-                f"the weights of {name} cannot be downloaded from here",
-                fix="copy the .safetensors file over and pass it as model.weights (--weights)",
-            ) from None
-        os.environ["HF_HUB_OFFLINE"] = "1"
-
-
-def _is_cached(hub_id: str | None) -> bool:
-    if not hub_id:
-        return False
-    from huggingface_hub import try_to_load_from_cache
-
-    return isinstance(try_to_load_from_cache(hub_id.partition("@")[0], "model.safetensors"), str)
-
-
 def _input_size(network: Any) -> tuple[int, int]:
     size = (getattr(network, "pretrained_cfg", None) or {}).get("input_size", (3, 224, 224))
     return int(size[1]), int(size[2])
-
-
-def _find_recipe(network: Any, size: tuple[int, int]) -> tuple[str, int, int]:
-    """The first recipe that reproduces the model, the feature width and the number of classes."""
-    name = type(network).__name__
-    missing = [a for a in ("forward_features", "forward_head", "get_classifier") if not hasattr(network, a)]
-    if missing:
-        raise ModelError(f"{name} has no {missing[0]}, so its features cannot be told from its head")
-    parameter = next(network.parameters())
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(2, 3, *size, generator=generator).to(parameter.device, parameter.dtype)
-    training = network.training
-    network.eval()
-    try:
-        with torch.no_grad(), _random_heads(network):
-            try:
-                expected = network(x)
-            except Exception as error:  # a model raises anything from AssertionError to IndexError on a wrong size
-                first = (str(error).strip() or type(error).__name__).splitlines()[0]
-                raise ModelError(f"{name} does not accept {size[0]} x {size[1]} pixels ({first})") from None
-            if not isinstance(expected, Tensor) or expected.ndim != 2:
-                raise ModelError(f"{name} is not a classifier: it gives no (N, classes) logits")
-            for recipe, (forward, _) in _RECIPES.items():
-                try:
-                    logits, features = forward(network, x)
-                except Exception as error:  # a recipe for another family
-                    logger.debug("recipe %s does not fit %s: %s", recipe, name, error)
-                    continue
-                if logits.shape == expected.shape and features.ndim == 2 and _close(logits, expected):
-                    return recipe, features.shape[1], expected.shape[1]
-    finally:
-        network.train(training)
-    raise ModelError(
-        f"{name}: no known way to take features apart from logits reproduces this model's output",
-        fix="choose a model of another family, or report this one",
-    )
-
-
-def _close(logits: Tensor, expected: Tensor) -> bool:
-    return bool(torch.allclose(logits, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()) + 1e-12))
-
-
-@contextmanager
-def _random_heads(network: Any) -> Iterator[None]:
-    """Draws the weights of everything that looks like a head, since a head of zeros agrees with every recipe."""
-    generator = torch.Generator().manual_seed(1)
-    parameters = {id(p): p for layer in _head_modules(network) for p in layer.parameters()}.values()
-    kept = [p.detach().clone() for p in parameters]
-    try:
-        for p in parameters:
-            # Not a constant mean: two heads must differ, and so must their rows.
-            p.copy_(torch.randn(p.shape, generator=generator).to(p) * 0.1 + (1.0 if p.ndim == 1 else 0.0))
-        yield
-    finally:
-        for p, value in zip(parameters, kept, strict=True):
-            p.copy_(value)
-
-
-def _head_modules(network: Any) -> list[nn.Module]:
-    classifier = network.get_classifier()
-    found = list(classifier) if isinstance(classifier, tuple | list) else [classifier]
-    found += [getattr(network, a, None) for a in ("head", "head_dist", "aux_head", "fc", "classifier")]
-    return [m for m in found if isinstance(m, nn.Module)]

@@ -79,6 +79,18 @@ def test_the_fused_network_says_what_the_two_steps_say(
     np.testing.assert_allclose(claimed, expected, rtol=1e-3, atol=1e-4)
 
 
+def test_the_same_head_is_the_same_bytes(birds: FeatureCache, tmp_path: Path) -> None:
+    """The classifier that timm insists on is never used; as it was drawn, no two files were the same."""
+    config, seen = head_config({}, BASE), []
+    for attempt in range(2):
+        torch.manual_seed(attempt)  # whatever the process has drawn before
+        run = tmp_path / str(attempt) / "run"
+        write_run(run, birds, run_experiment(Matrices(birds), config))
+        names = ("model.safetensors", "head.json", "predictions/val.parquet", "predictions/test.parquet")
+        seen.append([(run / name).read_bytes().replace(f"{attempt}/run".encode(), b"") for name in names])
+    assert seen[0] == seen[1]
+
+
 def test_standardising_and_cosine_scale_vanish_into_the_last_matrix(birds: FeatureCache, tmp_path: Path) -> None:
     for settings in (["input.transform=standardise"], ["head.kind=cosine"]):
         result = run_experiment(Matrices(birds), head_config({}, [*BASE, *settings]))

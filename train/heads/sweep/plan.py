@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from calibrant.config import build, read_toml
 from calibrant.errors import ConfigError
@@ -44,6 +44,7 @@ class SweepFile:
     out: Path | None = None
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     metric: str = "macro_f1"  # the one that the table sorts and tests by
+    rank_by: Literal["val", "test"] = "val"  # a table sorted by test rows chooses on them
     variant: tuple[VariantTable, ...] = ()
     grid: dict[str, list[Any]] = field(default_factory=dict)
     optuna: OptunaTable | None = None
@@ -60,13 +61,16 @@ class SweepPlan:
     variants: dict[str, dict[str, Any]]  # name: overrides over the baseline, by dotted key
     base: dict[str, Any]
     optuna: OptunaTable | None
+    rank_by: Literal["val", "test"] = "val"
 
     def config(self, overrides: Mapping[str, Any], seed: int) -> HeadConfig:
         settings = [f"{key}={_toml(value)}" for key, value in overrides.items()]
         return head_config(self.base, [*settings, f"seed={seed}"], where=self.out.name)
 
 
-def read_sweep(path: Path, *, features: Path | None = None, out: Path | None = None) -> SweepPlan:
+def read_sweep(
+    path: Path, *, features: Path | None = None, out: Path | None = None, rank_by: Literal["val", "test"] | None = None
+) -> SweepPlan:
     file = build(SweepFile, read_toml(path), where=path)
     features, out = features or file.features, out or file.out
     if features is None:
@@ -90,7 +94,9 @@ def read_sweep(path: Path, *, features: Path | None = None, out: Path | None = N
         for values in product(*(v if isinstance(v, list) else [v] for v in grid.values())):
             chosen = dict(zip(grid, values, strict=True))
             variants[", ".join(f"{k}={v}" for k, v in chosen.items())] = chosen
-    plan = SweepPlan(features, out, file.seeds, file.metric, variants, file.baseline, file.optuna)
+    plan = SweepPlan(
+        features, out, file.seeds, file.metric, variants, file.baseline, file.optuna, rank_by or file.rank_by
+    )
     for name, overrides in variants.items():
         try:
             plan.config(overrides, plan.seeds[0])

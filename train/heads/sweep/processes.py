@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calibrant.atomic import write_json
 from calibrant.config import to_table
@@ -17,6 +17,10 @@ from calibrant.train.heads.config import HeadConfig
 from calibrant.train.heads.features.cache import FeatureCache
 from calibrant.train.heads.sweep.jobs import SweepJob, read_result, result_file
 from calibrant.train.heads.sweep.plan import SweepPlan
+from calibrant.train.heads.sweep.rows import pack_rows
+
+if TYPE_CHECKING:
+    from calibrant.train.heads.experiment import HeadResult
 
 
 def run_jobs(plan: SweepPlan, jobs: Sequence[SweepJob], workers: int, say: Callable[[str], None]) -> None:
@@ -117,10 +121,17 @@ def _work(config: HeadConfig, out: str, key: str) -> float:
         {
             "config": to_table(config), "seconds": seconds, "total_strength": result.total_strength,
             "corrections": result.corrections, "tau": result.posthoc.tau,
-            "val": result.val_metrics, "test": result.test_metrics,
+            "val": result.val_metrics, "test": result.test_metrics, "test_rows": _test_rows(result),
         },
     )  # fmt: skip
     return seconds
+
+
+def _test_rows(result: HeadResult) -> dict[str, Any] | None:
+    if result.test is None or result.test_logits is None:
+        return None
+    probs = result.posthoc.probabilities(result.test_logits)
+    return pack_rows(probs, result.test.labels, result.counts, result.background)
 
 
 def _duration(seconds: float) -> str:

@@ -41,7 +41,9 @@ def run_sweep(
     if len(results) < len(jobs):
         return SweepOutcome(len(jobs), len(results), None)
     rows = [{"variant": job.variant, "seed": job.config.seed, **read} for job, read in results]
-    table = make_table(rows, list(plan.variants), baseline=BASELINE, metric=plan.metric, overrides=plan.variants)
+    table = make_table(
+        rows, list(plan.variants), baseline=BASELINE, metric=plan.metric, overrides=plan.variants, rank_by=plan.rank_by
+    )
     write_tables(plan.out, table, rows)
     return SweepOutcome(len(jobs), len(jobs), table)
 

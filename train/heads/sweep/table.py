@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import html
 import io
-import math
+import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +15,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.atomic import replacing, write_text
+from calibrant.calibration.intervals.crossed import crossed_mean
 from calibrant.progress import table as text_table
 from calibrant.train.heads.scores import METRICS
+from calibrant.train.heads.sweep.rows import differences, row_values
 
 SHOWN = ("macro_f1", "balanced_accuracy", "head_accuracy", "medium_accuracy", "tail_accuracy", "nll", "ece", "aece")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean over seeds of a metric, and of its difference to the baseline with the same seed."""
+    """Mean over seeds of a metric, and of its difference to the baseline with the same seed.
+
+    low, high, p: of seeds and test images (calibration/intervals/crossed.py); None where nothing can be told.
+    """
 
     value: float
     deviation: float  # standard deviation over seeds
     delta: float
-    low: float  # 95 % t interval of delta over seeds
-    high: float
-    p: float  # paired t test, two-sided
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
 
 
 @dataclass(frozen=True)
 class SweepLine:
     variant: str
     seeds: int
-    validation: float  # of the sorting metric
+    validation: float  # of the table's metric
     strength: float  # total correction of the prior, mean over seeds
     seconds: float
-    p_holm: float  # of the sorting metric, for all variants of the table together
+    p_holm: float | None  # of the table's metric, for all variants of the table together
     metrics: dict[str, Difference]
     changes: dict[str, Any]
 
@@ -49,6 +54,8 @@ class SweepLine:
 class SweepTable:
     metric: str
     on: str  # test, or val where the cache has no test split
+    ranked_by: str  # val, or test where that was asked for
+    images: int | None  # test images that the intervals stand on
     lines: tuple[SweepLine, ...]  # the baseline first, the others by the metric
 
     def to_dict(self) -> dict[str, Any]:
@@ -56,7 +63,7 @@ class SweepTable:
 
     def text(self) -> str:
         headers, rows = self._cells()
-        return text_table(headers, rows)
+        return "\n".join([text_table(headers, rows), "", *textwrap.wrap(self._legend(), 110, break_on_hyphens=False)])
 
     def markdown(self) -> str:
         headers, rows = self._cells()
@@ -80,24 +87,45 @@ class SweepTable:
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         shown = [m for m in (self.metric, *SHOWN) if m in self.lines[0].metrics]
         shown = list(dict.fromkeys(shown))
-        headers = ["variant", self.metric, "delta", "95 % interval", "p (Holm)", *shown[1:], "strength"]
+        headers = ["variant", f"val {self.metric}", f"{self.on} {self.metric}", "delta", "95 % interval", "p (Holm)",
+                   *shown[1:], "strength"]  # fmt: skip
         rows = []
         for line in self.lines:
             d = line.metrics[self.metric]
             first = line is self.lines[0]
+            interval = "none" if d.low is None or d.high is None else f"[{d.low:+.4f}, {d.high:+.4f}]"
             rows.append([
-                line.variant, f"{d.value:.4f}", "" if first else f"{d.delta:+.4f}",
-                "" if first else f"[{d.low:+.4f}, {d.high:+.4f}]", "" if first else _p(line.p_holm),
+                line.variant, f"{line.validation:.4f}", f"{d.value:.4f}", "" if first else f"{d.delta:+.4f}",
+                "" if first else interval, "" if first else _p(line.p_holm),
                 *(f"{line.metrics[m].value:.4f}" for m in shown[1:]), f"{line.strength:.2f}",
             ])  # fmt: skip
         return headers, rows
 
     def _legend(self) -> str:
         n = self.lines[0].seeds
+        chosen = "validation" if self.ranked_by == "val" else "test, which then is no test any more"
+        head = (
+            f"Sorted by {self.metric} on {chosen}; all other columns are means over {n} seed{'s' * (n > 1)} on "
+            f"{self.on}. delta: mean difference to the baseline of the same seed. strength: total correction of the "
+            "class prior, 1 is Bayes."
+        )
+        if self.images is None:
+            why = (
+                "the cache has no test split, and validation rows differ from seed to seed"
+                if self.on == "val"
+                else f"{self.metric} is no mean over rows, or runs of an older version kept no rows (delete runs/ to "
+                "have them made again)"
+            )
+            return f"{head} No intervals: {why}."
+        if n == 1:
+            return (
+                f"{head} Interval and p: over {self.images:,} test images, of these two trained heads, not of the "
+                "methods; p adjusted for all variants (Holm)."
+            )
+        few = " Few seeds: where seeds differ much it covers less than 95 %." if n < 4 and self.images < 1000 else ""
         return (
-            f"Means over {n} seeds on {self.on}. delta: mean difference in {self.metric} to the baseline of the "
-            f"same seed; interval and p: paired t over seeds, p adjusted for all variants (Holm). strength: total "
-            f"correction of the class prior, 1 is Bayes."
+            f"{head} Interval and p: two-way t over {n} seeds and {self.images:,} test images, paired; p adjusted for "
+            f"all variants (Holm); none: no row differs.{few}"
         )
 
 
@@ -108,47 +136,49 @@ def make_table(
     baseline: str,
     metric: str,
     overrides: Mapping[str, Mapping[str, Any]],
+    rank_by: str = "val",
 ) -> SweepTable:
-    """rows: one per run, with variant, seed, val, test, total_strength and seconds."""
+    """rows: one per run, with variant, seed, val, test, test_rows, total_strength and seconds."""
     on = "test" if all(row["test"] is not None for row in rows) else "val"
     by = {name: sorted((r for r in rows if r["variant"] == name), key=lambda r: r["seed"]) for name in variants}
 
     def values(name: str, m: str) -> NDArray[np.float64]:
         return np.asarray([row[on][m] for row in by[name]], np.float64)
 
-    deltas = {
-        name: {m: compare(values(name, m), values(baseline, m)) for m in METRICS} for name in variants
-    }  # fmt: skip
+    kept = {name: [row.get("test_rows") if on == "test" else None for row in by[name]] for name in variants}
+
+    def difference(name: str, m: str) -> Difference:
+        now, before = values(name, m), values(baseline, m)
+        deviation = float(now.std(ddof=1)) if len(now) > 1 else 0.0
+        plain = Difference(float(now.mean()), deviation, float((now - before).mean()))
+        d = None if name == baseline else differences(m, kept[name], kept[baseline])
+        if d is None:
+            return plain
+        found = crossed_mean(d)
+        return replace(plain, low=found.low, high=found.high, p=found.p)
+
+    deltas = {name: {m: difference(name, m) for m in METRICS} for name in variants}
     others = [name for name in variants if name != baseline]
-    adjusted = dict(zip(others, holm([deltas[name][metric].p for name in others]), strict=True)) | {baseline: 1.0}
+    tested = [name for name in others if deltas[name][metric].p is not None]
+    adjusted = dict(zip(tested, holm([deltas[name][metric].p or 0.0 for name in tested]), strict=True))
     lines = [
         SweepLine(
             name, len(by[name]), float(np.mean([r["val"][metric] for r in by[name]])),
             float(np.mean([r["total_strength"] for r in by[name]])), float(np.mean([r["seconds"] for r in by[name]])),
-            adjusted[name], deltas[name], dict(overrides.get(name, {})),
+            adjusted.get(name), deltas[name], dict(overrides.get(name, {})),
         )
         for name in variants
     ]  # fmt: skip
     sign = -1 if METRICS[metric] else 1
-    rest = sorted((li for li in lines if li.variant != baseline), key=lambda li: sign * li.metrics[metric].value)
-    return SweepTable(metric, on, (next(li for li in lines if li.variant == baseline), *rest))
 
+    def place(line: SweepLine) -> float:
+        return sign * (line.metrics[metric].value if rank_by == "test" and on == "test" else line.validation)
 
-def compare(values: NDArray[np.float64], base: NDArray[np.float64]) -> Difference:
-    """Paired by position. With one seed there is no interval: it is unbounded and p is 1."""
-    from scipy.stats import t
-
-    d = values - base
-    n, mean = len(d), float(d.mean())
-    deviation = float(values.std(ddof=1)) if n > 1 else 0.0
-    if n < 2:
-        return Difference(float(values.mean()), deviation, mean, -math.inf, math.inf, 1.0)
-    error = float(d.std(ddof=1)) / math.sqrt(n)
-    if error < 1e-12 * max(1.0, abs(mean)):  # the same difference for every seed
-        return Difference(float(values.mean()), deviation, mean, mean, mean, 1.0 if abs(mean) < 1e-12 else 0.0)
-    half = float(t.ppf(0.975, n - 1)) * error
-    p = float(2 * t.sf(abs(mean) / error, n - 1))
-    return Difference(float(values.mean()), deviation, mean, mean - half, mean + half, p)
+    rest = sorted((li for li in lines if li.variant != baseline), key=place)
+    told = any(differences(metric, kept[name], kept[baseline]) is not None for name in others)
+    images = len(row_values("accuracy", kept[baseline][0])) if told else None  # type: ignore[arg-type]
+    first = next(li for li in lines if li.variant == baseline)
+    return SweepTable(metric, on, rank_by if on == "test" else "val", images, (first, *rest))
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -182,5 +212,7 @@ def write_tables(out: Path, table: SweepTable, rows: Sequence[Mapping[str, Any]]
     write_text(out / "table.html", table.html())
 
 
-def _p(value: float) -> str:
+def _p(value: float | None) -> str:
+    if value is None:
+        return "none"
     return "< .001" if value < 0.001 else f"{value:.3f}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 from calibrant.train.heads.features.cache import FeatureCache
@@ -39,7 +40,7 @@ def with_trials(plan: SweepPlan, cache: FeatureCache, workers: int, say: Callabl
     while (left := space.trials - (len(variants) - 1)) > 0:
         asked = [study.ask() for _ in range(min(workers, left))]
         batch = {f"trial {t.number}": {k: _suggest(t, k, v) for k, v in choices.items()} for t in asked}
-        step = SweepPlan(plan.features, plan.out, plan.seeds, plan.metric, batch, plan.base, None)
+        step = replace(plan, variants=batch, optuna=None)
         jobs = [make_job(step, cache, name, seed) for name in batch for seed in plan.seeds]
         run_jobs(step, jobs, workers, lambda line: None)
         for t, name in zip(asked, batch, strict=True):
@@ -47,7 +48,7 @@ def with_trials(plan: SweepPlan, cache: FeatureCache, workers: int, say: Callabl
             study.tell(t, sum(r["val"][space.metric] for r in read if r) / len(plan.seeds))
         variants |= batch
         say(f"{len(variants) - 1} of {space.trials} trials; best validation {space.metric} {study.best_value:.4f}")
-    return SweepPlan(plan.features, plan.out, plan.seeds, plan.metric, variants, plan.base, None)
+    return replace(plan, variants=variants, optuna=None)
 
 
 def _suggest(trial: Any, key: str, space: Any) -> Any:
