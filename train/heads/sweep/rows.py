@@ -38,7 +38,7 @@ def row_values(metric: str, block: Mapping[str, Any]) -> Vector | None:
     """
     y, k = _read(block, "labels"), _read(block, "predicted")
     n, counts = len(y), np.asarray(block["counts"], np.int64)
-    right = (y == k).astype(np.float64)
+    right: Vector = (y == k).astype(np.float64)
     if metric == "accuracy":
         return right
     if metric == "nll":
