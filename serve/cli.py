@@ -43,7 +43,7 @@ import click
     "--baseline",
     type=click.Path(path_type=Path),
     metavar="PREDICTIONS.parquet",
-    help="Labelled held-out rows: what is normal. [default: the first 1,000 labels]",
+    help="Labelled held-out rows: what is normal. [default: the first labels]",
 )
 @click.option(
     "--sample",
@@ -53,6 +53,10 @@ import click
     help="Share to watch and log.",
 )
 @click.option("--keep-days", type=click.FloatRange(0.01), help="Drop parts of the feedback log older than that.")
+@click.option(
+    "--keep-gib", default=10.0, show_default=True, type=click.FloatRange(0.1), metavar="GIB",
+    help="Drop the oldest parts of a larger feedback log.",
+)  # fmt: skip
 @click.option("--canary", "canaries", multiple=True, metavar="NAME@VERSION=SHARE", help="Send a share of the requests.")
 @click.option(
     "--shadow", "shadows", multiple=True, metavar="NAME@VERSION=SHARE", help="Send copies, answer from others."
@@ -91,6 +95,7 @@ def serve(
     max_wait: float,
     sample: float,
     keep_days: float | None,
+    keep_gib: float,
     grace: float,
     engine: str,
     workers: int,
@@ -126,7 +131,7 @@ def serve(
         canaries=tuple(Share.parse(text, "--canary") for text in canaries),
         shadows=tuple(Share.parse(text, "--shadow") for text in shadows),
         limits=Limits(max_body=max_body << 20, max_wait=max_wait),
-        watch=MonitorConfig(sample=sample, keep_days=keep_days),
+        watch=MonitorConfig(sample=sample, keep_days=keep_days, keep_gib=keep_gib),
         **options,
     )
     if engine == "ray":

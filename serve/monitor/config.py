@@ -14,5 +14,5 @@ class MonitorConfig:
     horizon: int = 5000
     sample: float = 1.0  # share of the requests that is logged and watched
     segment_bytes: int = 64 << 20
-    keep_bytes: int | None = 10 << 30
+    keep_gib: float = 10.0  # of log
     keep_days: float | None = None

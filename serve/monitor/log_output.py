@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.serve.protocol.errors import NotReady
 
 log = logging.getLogger(__name__)
@@ -18,7 +19,7 @@ log = logging.getLogger(__name__)
 class LogOutput:
     """Rows that cannot be written are counted, since their answers are out; labels are refused, to be sent again."""
 
-    def __init__(self, writer: feedback.FeedbackWriter, model: feedback.Model) -> None:
+    def __init__(self, writer: FeedbackWriter, model: feedback.Model) -> None:
         self._writer, self._model = writer, model
         self.lost = self._failing = 0  # rows that the log could not take: in all, and since it last could
 

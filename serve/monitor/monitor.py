@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.calibration.monitoring.alarms import Alarms, Watch, served_log_p
 from calibrant.calibration.monitoring.baseline import KnownRows
@@ -51,7 +52,7 @@ class Monitor:
         model: feedback.Model,
         card: ModelCard,
         config: MonitorConfig,
-        writer: feedback.FeedbackWriter | None,
+        writer: FeedbackWriter | None,
         *,
         alarm: Callable[[str], None] | None = None,
         counts: bool = True,

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.serve.monitor.monitor import Monitor
 
 log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ KEPT_FILES = 3  # of a model version, whose predictions may still get labels
 class MonitorThread:
     """Flushes all monitors twice a second and syncs the log every second."""
 
-    def __init__(self, writer: feedback.FeedbackWriter | None) -> None:
+    def __init__(self, writer: FeedbackWriter | None) -> None:
         self.writer = writer
         self.follow: Callable[[], None] | None = None  # takes in what other processes wrote
         self.monitors: list[Monitor] = []

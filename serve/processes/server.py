@@ -18,7 +18,7 @@ from typing import Any
 
 from calibrant import atomic
 from calibrant.artifacts import feedback
-from calibrant.artifacts.feedback import FeedbackWriter
+from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.errors import ConfigError, did_you_mean
 from calibrant.serve.access import Access
 from calibrant.serve.config import ServeConfig
@@ -70,7 +70,7 @@ class Server:
                 writer = FeedbackWriter(
                     config.feedback_log,
                     segment_bytes=watch.segment_bytes,
-                    keep_bytes=watch.keep_bytes,
+                    keep_bytes=int(watch.keep_gib * 2**30),
                     keep_days=watch.keep_days,
                 )
             self.monitors = MonitorThread(writer)
@@ -266,7 +266,7 @@ def _of_worker(config: ServeConfig, seat: Seat) -> ServeConfig:
     threads = config.threads or max(1, available_cores() // seat.workers)
     config = dataclasses.replace(config, threads=threads, grpc_port=seat.grpc_port)
     if config.monitor and config.feedback_log is None:
-        watch = dataclasses.replace(config.watch, segment_bytes=16 << 20, keep_bytes=256 << 20)
+        watch = dataclasses.replace(config.watch, segment_bytes=16 << 20, keep_gib=0.25)
         config = dataclasses.replace(config, feedback_log=Path(seat.folder) / "log", watch=watch)
     return config
 

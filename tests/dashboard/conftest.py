@@ -17,7 +17,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from calibrant.artifacts.feedback import FeedbackWriter, Model
+from calibrant.artifacts.feedback import Model
+from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.artifacts.model_card import Prior
 from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.artifacts.predictions import Predictions, Source

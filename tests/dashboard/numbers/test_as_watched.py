@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrant.artifacts.feedback import FeedbackWriter, Model, read_feedback
+from calibrant.artifacts.feedback import Model, read_feedback
+from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.calibration.monitoring.alarms import served_log_p
 from calibrant.calibration.monitoring.baseline import KnownRows

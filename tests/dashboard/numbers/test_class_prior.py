@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrant.artifacts.feedback import FeedbackWriter, Model
+from calibrant.artifacts.feedback import Model
+from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.dashboard.numbers.class_prior import served_labels
 from calibrant.errors import ConfigError
 

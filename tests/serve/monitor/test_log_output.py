@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.serve.monitor.log_output import LogOutput
 from calibrant.serve.protocol.errors import NotReady
 
@@ -15,7 +16,7 @@ MODEL = feedback.Model("birds", "1", "sha", ("auk", "crane"), watch={"since": 3.
 ZERO = np.zeros((2, 2), np.float32)
 
 
-def _fill(writer: feedback.FeedbackWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+def _fill(writer: FeedbackWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(record: Any) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -23,7 +24,7 @@ def _fill(writer: feedback.FeedbackWriter, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_how_a_model_is_watched_is_in_the_log_before_its_first_answer(tmp_path: Path) -> None:
-    writer = feedback.FeedbackWriter(tmp_path)
+    writer = FeedbackWriter(tmp_path)
     LogOutput(writer, MODEL).describe()
     writer.close()
     (served,) = feedback.read_feedback(tmp_path).served
@@ -33,7 +34,7 @@ def test_how_a_model_is_watched_is_in_the_log_before_its_first_answer(tmp_path: 
 def test_a_full_disk_is_said_once_and_its_rows_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    writer = feedback.FeedbackWriter(tmp_path)
+    writer = FeedbackWriter(tmp_path)
     output = LogOutput(writer, MODEL)
     with monkeypatch.context() as patch:
         _fill(writer, patch)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.calibration.monitoring.baseline import KnownRows
 from calibrant.serve.http.exposition import monitored
 from calibrant.serve.http.prometheus import Exposition
@@ -27,10 +28,10 @@ MODEL = feedback.Model("birds", "1", "sha", CLASSES)
 @pytest.fixture
 def make(tiny: ModuleType) -> Iterator[Callable[..., Monitor]]:
     """Monitors whose logs are closed at the end."""
-    writers: list[feedback.FeedbackWriter] = []
+    writers: list[FeedbackWriter] = []
 
     def build(log: Path | None = None, said: list[str] | None = None) -> Monitor:
-        writers.extend([] if log is None else [feedback.FeedbackWriter(log)])
+        writers.extend([] if log is None else [FeedbackWriter(log)])
         writer = None if log is None else writers[-1]
         return Monitor(MODEL, tiny.card(), MonitorConfig(), writer, alarm=None if said is None else said.append)
 
@@ -98,10 +99,10 @@ def test_a_restart_remembers_predictions_and_labels(make: Callable[..., Monitor]
 
 
 def test_a_label_for_another_file_of_the_model_is_kept_but_not_counted(tiny: ModuleType, tmp_path: Path) -> None:
-    writer = feedback.FeedbackWriter(tmp_path)
+    writer = FeedbackWriter(tmp_path)
     writer.predictions(feedback.Model("birds", "1", "older file", CLASSES), ["a"], [0.0], np.zeros((1, 4), np.float32))
     writer.close()
-    later = feedback.FeedbackWriter(tmp_path)
+    later = FeedbackWriter(tmp_path)
     monitor = Monitor(MODEL, tiny.card(), MonitorConfig(), later)
     monitor.restore(tmp_path)
     assert monitor.label(["a"], [3]).states == {"a": "accepted"}

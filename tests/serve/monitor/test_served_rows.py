@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.calibration.monitoring.alarms import served_log_p
 from calibrant.serve.monitor.served_rows import ServedRows
 
@@ -14,7 +15,7 @@ MODEL = feedback.Model("birds", "1", "sha", ("auk", "bittern", "crane"))
 def test_what_memory_forgets_is_in_the_log_to_the_last_bit(tmp_path: Path) -> None:
     logits = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
     ids = [f"r{n}" for n in range(4)]
-    writer = feedback.FeedbackWriter(tmp_path)
+    writer = FeedbackWriter(tmp_path)
     rows = ServedRows(MODEL)
     rows.logged(*writer.predictions(MODEL, ids, [0.0] * 4, logits), ids)
     rows.add(ids, served_log_p(logits))
@@ -29,7 +30,7 @@ def test_what_memory_forgets_is_in_the_log_to_the_last_bit(tmp_path: Path) -> No
 
 
 def test_a_row_of_another_file_is_known_and_has_no_figures(tmp_path: Path) -> None:
-    writer = feedback.FeedbackWriter(tmp_path)
+    writer = FeedbackWriter(tmp_path)
     older = feedback.Model("birds", "1", "older", MODEL.classes)
     rows = ServedRows(MODEL)
     rows.logged(*writer.predictions(older, ["a"], [0.0], np.zeros((1, 3), np.float32)), ["a"])

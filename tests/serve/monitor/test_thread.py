@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.serve.monitor.config import MonitorConfig
 from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.monitor.thread import KEPT_FILES, MonitorThread
@@ -14,7 +15,7 @@ from calibrant.serve.monitor.thread import KEPT_FILES, MonitorThread
 CLASSES = ("auk", "bittern", "crane", "dunlin")
 
 
-def _monitor(tiny: ModuleType, sha: str, writer: feedback.FeedbackWriter | None = None, version: str = "1") -> Monitor:
+def _monitor(tiny: ModuleType, sha: str, writer: FeedbackWriter | None = None, version: str = "1") -> Monitor:
     return Monitor(feedback.Model("birds", version, sha, CLASSES), tiny.card(), MonitorConfig(), writer)
 
 
@@ -30,7 +31,7 @@ def test_the_last_files_of_a_version_still_take_labels(tiny: ModuleType) -> None
 def test_a_log_that_cannot_be_written_does_not_stop_the_monitor(
     tiny: ModuleType, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    writer = feedback.FeedbackWriter(tmp_path)
+    writer = FeedbackWriter(tmp_path)
     monitor = _monitor(tiny, "sha", writer)
     thread = MonitorThread(None)
     thread.monitors.append(monitor)

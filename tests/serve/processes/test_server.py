@@ -24,6 +24,7 @@ import pytest
 from calibrant.artifacts import feedback
 from calibrant.artifacts.feedback import read_feedback, segments
 from calibrant.artifacts.model_card import Prior
+from calibrant.serve.config import ModelSpec, ServeConfig
 from calibrant.serve.control import Control
 from calibrant.serve.http.app import Application
 from calibrant.serve.http.message import Request
@@ -34,6 +35,7 @@ from calibrant.serve.models.repository import Repository
 from calibrant.serve.monitor.config import MonitorConfig
 from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.processes.background import running
+from calibrant.serve.processes.server import Server
 
 INFER = "/v2/models/birds/infer"
 
@@ -423,3 +425,14 @@ def test_what_cannot_be_served_is_one_line_and_exit_code_2(tmp_path: Path, model
             assert code == 2, arguments
             assert says in error
             assert len(error.splitlines()) == 1
+
+
+def test_how_much_of_the_log_is_kept_is_an_option(tmp_path: Path, model_file: Path) -> None:
+    watch = MonitorConfig(keep_gib=0.5, keep_days=2)
+    server = Server(ServeConfig([ModelSpec(model_file, None, "1")], feedback_log=tmp_path, watch=watch))
+    server.load_models()
+    assert server.monitors is not None
+    writer = server.monitors.writer
+    server.monitors.close()
+    assert writer is not None
+    assert (writer.keep_bytes, writer.keep_days) == (1 << 29, 2)

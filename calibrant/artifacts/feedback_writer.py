@@ -1,0 +1,181 @@
+"""Writes the feedback log; `feedback` says what is in it."""
+
+from __future__ import annotations
+
+import base64
+import calendar
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.artifacts.feedback import FORMAT_VERSION, SUFFIX, Model, segments
+from calibrant.errors import DataError
+
+_STAMP = "%Y%m%dT%H%M%S"
+
+
+class FeedbackWriter:
+    """Appends to a log. Each `append` is one write to the kernel; `sync` makes what was written survive a power cut.
+
+    A new segment is begun at every start, so that a line cut off by the last crash is never continued. Segments rotate
+    at `segment_bytes`; the oldest go when the folder outgrows `keep_bytes` or they are older than `keep_days`.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        segment_bytes: int = 64 << 20,
+        keep_bytes: int | None = None,
+        keep_days: float | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self.segment_bytes, self.keep_bytes, self.keep_days = segment_bytes, keep_bytes, keep_days
+        self.path = self.folder
+        self._stream: BinaryIO | None = None
+        self._written = 0
+        self._models: dict[str, Model] = {}
+        self._named: set[str] = set()
+        self._number = 0
+        self._own: set[str] = set()
+        self._lock = threading.RLock()  # several monitors, each with a thread, share a log
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._begin()
+        except OSError as error:
+            raise DataError(f"cannot write a feedback log here ({error.strerror})", where=self.folder) from None
+
+    def predictions(
+        self,
+        model: Model,
+        ids: Sequence[str],
+        times: Sequence[float],
+        logits: NDArray[np.float32],
+        *,
+        latency_ms: Sequence[float | None] | None = None,
+    ) -> tuple[Path, int]:
+        """Appends a block of rows; gives the segment and the offset of its line."""
+        data = base64.b64encode(np.ascontiguousarray(logits, "<f4").tobytes()).decode()
+        took = {} if latency_ms is None else {"ms": list(latency_ms)}
+        with self._lock:
+            self._rotate()
+            if model.sha256 not in self._named:
+                self.model(model)
+            offset = self._line({"record": "predictions", "sha256": model.sha256, "version": model.version,
+                                 "time": list(times), "ids": list(ids), **took, "logits": data})  # fmt: skip
+            return self.path, offset
+
+    def model(self, model: Model) -> None:
+        """Describes a model, as `predictions` does by itself in each segment. The last description holds."""
+        watch = {} if model.watch is None else {"watch": model.watch}
+        with self._lock:
+            self._line({"record": "model", "model": model.name, "version": model.version, "sha256": model.sha256,
+                        "classes": list(model.classes), **watch})  # fmt: skip
+            self._named.add(model.sha256)
+
+    def labels(self, model: str, ids: Sequence[str], labels: Sequence[int], *, at: float | None = None) -> None:
+        with self._lock:
+            self._rotate()
+            self._line({"record": "labels", "model": model, "time": time.time() if at is None else at,
+                        "ids": list(ids), "labels": [int(k) for k in labels]})  # fmt: skip
+
+    def wrote(self, path: Path) -> bool:
+        """Whether a segment is this writer's."""
+        return path.name in self._own
+
+    def sync(self) -> None:
+        with self._lock:
+            stream = None if self._stream is None else os.dup(self._stream.fileno())
+        if stream is not None:  # outside the lock: a slow disk must not hold up who writes
+            try:
+                os.fsync(stream)
+            finally:
+                os.close(stream)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._stream is not None:
+                try:
+                    self.sync()
+                finally:
+                    self._stream.close()
+                    self._stream = None
+
+    def _line(self, record: dict[str, Any]) -> int:
+        if self._stream is None:
+            raise ValueError("the log is closed")
+        offset, data = self._written, (json.dumps(record, separators=(",", ":")) + "\n").encode()
+        left = memoryview(data)
+        try:
+            while left:  # unbuffered: one write call, but on a disk that runs full
+                left = left[self._stream.write(left) :]
+        except OSError:
+            with contextlib.suppress(OSError):  # so that the next line does not continue half of this one
+                self._stream.truncate(offset)
+                self._stream.seek(offset)
+            raise
+        self._written += len(data)
+        return offset
+
+    def _rotate(self) -> None:
+        if self._written >= self.segment_bytes:
+            self.close()
+            self._begin()
+
+    def _begin(self) -> None:
+        stamp = self._stamp()
+        while True:
+            self.path = self.folder / f"{stamp}-{os.getpid()}-{self._number:06d}{SUFFIX}"
+            self._number += 1
+            try:
+                self._stream = open(self.path, "xb", buffering=0)  # noqa: SIM115 - lives as long as the segment
+                break
+            except FileExistsError:
+                continue
+        written, self._written = self._written, 0
+        try:
+            self._line({"record": "segment", "kind": "feedback", "format_version": FORMAT_VERSION, "time": time.time()})
+        except OSError:
+            self._stream.close()
+            self._stream, self._written = None, written  # to be tried again
+            self.path.unlink(missing_ok=True)
+            raise
+        self._named = set()
+        self._own.add(self.path.name)
+        self._drop_old()
+
+    def _stamp(self) -> str:
+        """The time, or where the clock was set back a moment after the newest segment, which must stay before this."""
+        now = time.time()
+        for path in segments(self.folder)[-1:]:
+            with contextlib.suppress(ValueError):
+                newest = calendar.timegm(time.strptime(path.name[:15], _STAMP))
+                now = now if newest <= now else newest + 1
+        return time.strftime(_STAMP, time.gmtime(now))
+
+    def _drop_old(self) -> None:
+        old = [p for p in segments(self.folder) if p != self.path]
+        if self.keep_days is not None:
+            limit = time.time() - 86400 * self.keep_days
+            for path in [p for p in old if p.stat().st_mtime < limit]:
+                path.unlink(missing_ok=True)
+                old.remove(path)
+        if self.keep_bytes is not None:
+            size = sum(p.stat().st_size for p in old)
+            for path in [p for p in old if not self._may_grow(p)]:
+                if size <= self.keep_bytes:
+                    break
+                size -= path.stat().st_size
+                path.unlink(missing_ok=True)
+
+    def _may_grow(self, path: Path) -> bool:
+        """Whether another process that shares the folder may still be writing it."""
+        return path.name not in self._own and time.time() - path.stat().st_mtime < 60
