@@ -64,6 +64,13 @@ import click
 @click.option("--token", envvar="CALIBRANT_TOKEN", help="Ask callers for this bearer token (or CALIBRANT_TOKEN).")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="PEM certificate chain: serve HTTPS.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="PEM key, where it is not in the certificate's file.")
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="ADDRESS|NETWORK",
+    help="Has many callers behind it, so no limit of one address. [default: this machine]",
+)
 @click.option("--admin", is_flag=True, help="Let callers load and unload the models.")
 @click.option(
     "--reload",
@@ -101,6 +108,7 @@ def serve(
     workers: int,
     quiet: bool,
     providers: tuple[str, ...],
+    trusted_proxies: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Serve deployed files over the Open Inference Protocol, with calibrated confidence.
@@ -113,7 +121,7 @@ def serve(
 
     from calibrant.errors import ConfigError
     from calibrant.serve.config import ModelSpec, ServeConfig, Share
-    from calibrant.serve.limits import Limits
+    from calibrant.serve.limits import THIS_MACHINE, Limits
     from calibrant.serve.monitor.config import MonitorConfig
     from calibrant.serve.processes.workers import Seat, Supervisor
 
@@ -127,6 +135,7 @@ def serve(
     config = ServeConfig(
         specs,
         providers=providers or None,
+        trusted_proxies=trusted_proxies or THIS_MACHINE,
         grace_seconds=grace,
         canaries=tuple(Share.parse(text, "--canary") for text in canaries),
         shadows=tuple(Share.parse(text, "--shadow") for text in shadows),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 from pathlib import Path
 
 from calibrant.errors import ConfigError
-from calibrant.serve.limits import Limits
+from calibrant.serve.limits import THIS_MACHINE, Limits
 from calibrant.serve.monitor.config import MonitorConfig
 
 _SPEC = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(@(?P<version>[A-Za-z0-9._-]+))?=(?P<path>.+)")
@@ -75,6 +76,7 @@ class ServeConfig:
     baseline: Path | None = None  # labelled predictions: what calibration counts as normal
     canaries: tuple[Share, ...] = ()
     shadows: tuple[Share, ...] = ()
+    trusted_proxies: tuple[str, ...] = THIS_MACHINE  # networks whose addresses stand for many callers
     limits: Limits = field(default_factory=Limits)
     watch: MonitorConfig = field(default_factory=MonitorConfig)
 
@@ -88,6 +90,11 @@ class ServeConfig:
             raise ConfigError("may hold printable ASCII without spaces only, as headers do", where="--token")
         if self.port and self.grpc_port == self.port:
             raise ConfigError(f"is the port of HTTP, {self.port}", where="--grpc-port", fix="choose another")
+        for text in self.trusted_proxies:
+            try:
+                ip_network(text)
+            except ValueError as error:
+                raise ConfigError(f"no address or network ({error})", where="--trusted-proxy") from None
         if self.watch.sample != 1.0 and not (self.monitor or self.feedback_log):
             raise ConfigError("samples nothing without --monitor or --feedback-log", where="--sample")
         if self.baseline is not None and not (self.monitor or self.feedback_log):

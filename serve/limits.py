@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+THIS_MACHINE = ("127.0.0.0/8", "::1/128")  # addresses from which many callers may come: a proxy, a test
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -15,8 +17,12 @@ class Limits:
     max_pixels: int = 50_000_000  # of one picture, checked before it is decoded
     max_header: int = 32 << 10  # bytes of the request line and headers
     max_connections: int = 4096
+    peer_connections: int = 256  # of one address
+    peer_share: float = 0.25  # of max_buffered, for the bodies of one address
     header_seconds: float = 10.0  # from the first byte of a request to the end of its headers
     body_seconds: float = 60.0  # from there to the end of its body
+    slow_seconds: float = 10.0  # after which a body must have come at least
+    body_rate: float = 16 << 10  # at so many bytes a second
     idle_seconds: float = 75.0  # between requests of a connection
     write_seconds: float = 60.0  # for a caller to take its answer
     max_wait: float = 5.0  # predicted seconds in the queue, above which a request is refused with 503

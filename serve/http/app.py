@@ -11,7 +11,7 @@ from calibrant.serve.access import Access
 from calibrant.serve.control import Control
 from calibrant.serve.http import openapi
 from calibrant.serve.http.message import Request, Respond, Response
-from calibrant.serve.http.routes import GET, Router
+from calibrant.serve.http.routes import GET, Names, Route, Router
 from calibrant.serve.inference import Inference
 from calibrant.serve.protocol.errors import Refusal, WrongMethod
 
@@ -38,24 +38,34 @@ class Application:
             if self.access.logged:
                 self._log(request, response)
 
-        path = request.target.partition(b"?")[0]
         try:
-            route, names = self._router.find(path)
-            if route.needs == "workers" and self.control.others is None:
-                raise self._router.unknown(path)
-            if request.method != route.verb and not (request.method == b"HEAD" and route.verb == GET):
-                raise WrongMethod(f"use {route.verb.decode()} here, not {request.method.decode()}")
-            if not route.open and not request.internal:
-                self.access.authorise(request.headers.get(b"authorization", b""), send="header Authorization")
+            route, names = self._admit(request)
             answer = route.handler(self, request, names, counted)
             if isinstance(answer, Response):
                 counted(answer)
             elif answer is not None:
                 self._later(answer, counted)
-        except WrongMethod as refusal:
-            counted(Response.error(refusal, (b"allow", route.verb)))
         except Exception as error:
             counted(Response.error(Refusal.of(error)))
+
+    def _admit(self, request: Request) -> tuple[Route, Names]:
+        """The route of an address that is there, takes the verb, and is open to the caller."""
+        path = request.target.partition(b"?")[0]
+        route, names = self._router.find(path)
+        if route.needs == "workers" and self.control.others is None:
+            raise self._router.unknown(path)
+        if request.method != route.verb and not (request.method == b"HEAD" and route.verb == GET):
+            verb = route.verb.decode()
+            raise WrongMethod(f"use {verb} here, not {request.method.decode()}", allow=verb)
+        if not route.open and not request.internal:
+            self.access.authorise(request.headers.get(b"authorization", b""), send="header Authorization")
+        return route, names
+
+    def gate(self, request: Request) -> None:
+        """Raises what a request will be refused with whatever its body says, so that it need not be sent."""
+        _, names = self._admit(request)
+        if "name" in names and request.target.startswith(b"/v2/models/"):
+            self.control.model(names["name"], names.get("version"))
 
     def internal(self, request: Request, respond: Respond) -> None:
         """A request of another worker, which came by a socket that only this user can open."""

@@ -26,7 +26,6 @@ from calibrant.serve.protocol.errors import (
     BadInput,
     DeadlinePassed,
     HeadTooLarge,
-    Overloaded,
     Refusal,
     TooLarge,
     TooSlow,
@@ -39,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _HEAD, _BODY, _CHUNKED, _BUSY, _DISCARD, _CLOSED = range(6)
 _ALIGN = 16
+SMALL_BODY = 64 << 10  # is read before a caller is told that it was in vain, and its connection stays
 _REASONS = {s.value: s.phrase.encode() for s in HTTPStatus}
 
 
@@ -55,7 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         self._scanned = 0
         self._body: memoryview = EMPTY
         self._body_at = 0
-        self._reserved = 0
+        self._charged = 0
         self._request: Request | None = None
         self._serial = 0
         self._keep_alive = True
@@ -63,6 +63,8 @@ class Connection(asyncio.BufferedProtocol):
         self._chunked: Chunked | None = None
         self._paused = False
         self._fd = -1  # of a plain socket that may be written to directly
+        self._since = 0.0  # when the body began
+        self._whose = ""  # who has its share of the room
         self.peer = ""
 
     # ---- asyncio's side
@@ -76,9 +78,12 @@ class Connection(asyncio.BufferedProtocol):
         if transport.get_extra_info("sslcontext") is None and sys.platform != "win32":
             self._fd = transport.get_extra_info("socket").fileno()
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) and len(peer) >= 2 else ""
-        if len(front.connections) > self.limits.max_connections:
+        self._whose = front.room.whose(peer[0]) if self.peer else ""
+        try:
+            front.room.enter(self._whose)
+        except Refusal as refusal:
             front.refused += 1
-            self._refuse(Overloaded("too many connections; try again in a moment", retry_after=1))
+            self._refuse(refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._state = _CLOSED
@@ -87,6 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         if request is not None:
             request.give_up()
         self._release()
+        self.front.room.leave(self._whose)
         self._chunked = None
         self._transport = None
         self._body, self._head = EMPTY, bytearray()
@@ -112,6 +118,11 @@ class Connection(asyncio.BufferedProtocol):
         state = self._state
         if state == _BODY:
             self._body_at += nbytes
+            try:
+                self._charge(nbytes)
+            except Refusal as refusal:
+                self._refuse(refusal)
+                return
             if self._body_at == len(self._body):
                 self._dispatch(self._body)
         elif state == _HEAD:
@@ -176,8 +187,9 @@ class Connection(asyncio.BufferedProtocol):
             self._keep_alive = parser.keep_alive and not self.front.draining
             self._request = Request(parser.method, parser.url, parser.headers, peer=self.peer)
             self._serial += 1
-            self._state, self._chunked = _CHUNKED, Chunked(self._reserve, self.limits.max_body)
-            self.deadline = time.monotonic() + self.limits.body_seconds
+            self.front.gate(self._request)
+            self._await_body(_CHUNKED)
+            self._chunked = Chunked(self._charge, self.limits.max_body)
             self._http10 = parser.version == "1.0"
             if not self._http10:
                 self._expect(parser.headers)
@@ -209,20 +221,23 @@ class Connection(asyncio.BufferedProtocol):
     def _receive(self, head: Head, rest: bytes) -> None:
         """Makes room for the body, its binary tensors on an aligned address."""
         size = head.length
-        self._reserve(size)
+        if size > self.limits.max_body:
+            raise TooLarge(f"the body has {size} bytes; at most {self.limits.max_body} are taken")
+        have = min(len(rest), size)
+        if have < size and self._request is not None and (size > SMALL_BODY or b"expect" in head.headers):
+            self.front.gate(self._request)
+        self._charge(have)
         # What malloc gives is aligned to 16 bytes, so the tensors behind the JSON are too.
         raw = np.empty(size + _ALIGN, np.uint8)
         offset = -head.json_length % _ALIGN
         self._body = raw.data[offset : offset + size]
-        have = min(len(rest), size)
         self._body[:have] = rest[:have]
         self._body_at = have
         self._put_back(rest[have:])
         if have == size:
             self._dispatch(self._body)
             return
-        self._state = _BODY
-        self.deadline = time.monotonic() + self.limits.body_seconds
+        self._await_body(_BODY)
         if not head.http10:  # which knows no interim answers (RFC 9110, 10.1.1)
             self._expect(head.headers)
 
@@ -231,17 +246,18 @@ class Connection(asyncio.BufferedProtocol):
         self._head[: len(rest)] = rest  # of the same length: the buffer must not be resized while it is read into
         self._filled = len(rest)
 
-    def _reserve(self, size: int) -> None:
-        if size > self.limits.max_body:
-            raise TooLarge(f"the body has {size} bytes; at most {self.limits.max_body} are taken")
-        if self.front.buffered + size > self.limits.max_buffered:
-            raise Overloaded("too many large requests at once; try again in a moment", retry_after=1)
-        self.front.buffered += size
-        self._reserved += size
+    def _await_body(self, state: int) -> None:
+        self._state, self._since = state, time.monotonic()
+        self.deadline = self._since + self.limits.body_seconds
+
+    def _charge(self, size: int) -> None:
+        self.front.room.take(self._whose, size)
+        self._charged += size
 
     def _release(self) -> None:
-        self.front.buffered -= self._reserved
-        self._reserved = 0
+        if self._charged:
+            self.front.room.give_back(self._whose, self._charged)
+            self._charged = 0
 
     def _expect(self, headers: Mapping[bytes, bytes]) -> None:
         if headers.get(b"expect", b"").lower() == b"100-continue":
@@ -367,6 +383,12 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def idle(self) -> bool:
         return self._state == _HEAD and not self._filled
+
+    def lags(self, now: float) -> bool:
+        """Whether its body comes too slowly to be waited for."""
+        if self._state not in (_BODY, _CHUNKED):
+            return False
+        return self._charged < self.limits.body_rate * (now - self._since - self.limits.slow_seconds)
 
     def expire(self) -> None:
         """Called by the sweep when the deadline of the present state has passed."""

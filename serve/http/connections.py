@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from email.utils import formatdate
+from ipaddress import ip_network
 from typing import Protocol
 
 from calibrant.serve.http.connection import Connection
 from calibrant.serve.http.message import Head, Request, Response
-from calibrant.serve.limits import Limits
+from calibrant.serve.http.room import Room
+from calibrant.serve.limits import THIS_MACHINE, Limits
 
 
 class App(Protocol):
@@ -18,18 +20,25 @@ class App(Protocol):
     def __call__(self, request: Request, respond: Callable[[Response], None]) -> None: ...
 
 
+Gate = Callable[[Request], None]
+
+
 class Front:
     """The connections of one server and what they share."""
 
-    def __init__(self, app: App, limits: Limits) -> None:
+    def __init__(
+        self, app: App, limits: Limits, *, gate: Gate | None = None, trusted: Sequence[str] = THIS_MACHINE
+    ) -> None:
+        """`gate` raises what a request will be refused with whatever its body says. `trusted`: networks of proxies."""
         self.app, self.limits = app, limits
+        self.gate: Gate = gate or (lambda request: None)
+        self.room = Room(limits, [ip_network(text) for text in trusted])
         self.connections: set[Connection] = set()
         self.draining = False
         self.accepted = 0
         self.refused = 0
         self.refusals: dict[int, int] = {}  # by status, of what never became a request
         self.heads: dict[bytes, Head] = {}
-        self.buffered = 0  # bytes of bodies that are being received or worked on
         self._date = (0, b"")
 
     def connection(self) -> Connection:
@@ -45,7 +54,7 @@ class Front:
         """Ends what has taken too long; called a few times a second."""
         now = time.monotonic()
         for connection in list(self.connections):
-            if connection.deadline < now:
+            if connection.deadline < now or connection.lags(now):
                 connection.expire()
 
     def drain(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from calibrant.serve.protocol.errors import Refusal, Unauthorized
+from calibrant.serve.protocol.errors import Refusal, Unauthorized, WrongMethod
 
 if TYPE_CHECKING:
     from calibrant.serve.inference import Ticket
@@ -49,11 +49,12 @@ class Response:
         return cls(200, [page.encode()], b"text/html; charset=utf-8")
 
     @classmethod
-    def error(cls, refusal: Refusal, *headers: tuple[bytes, bytes]) -> Response:
+    def error(cls, refusal: Refusal) -> Response:
         response = cls.json({"error": refusal.message}, refusal.status)
-        response.headers += headers
         if isinstance(refusal, Unauthorized):
             response.headers.append((b"www-authenticate", b'Bearer realm="calibrant"'))
+        if isinstance(refusal, WrongMethod):
+            response.headers.append((b"allow", refusal.allow.encode()))
         if refusal.retry_after is not None:
             response.headers.append((b"retry-after", str(max(1, round(refusal.retry_after))).encode()))
         return response

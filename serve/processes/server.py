@@ -57,7 +57,7 @@ class Server:
         self.control.others = None if seat is None else OtherWorkers(seat)
         self.access = Access(config.token, config.access_log)
         self.app = Application(self.inference, self.control, self.access)
-        self.front = self.app.front = Front(self.app, config.limits)
+        self.front = self.app.front = Front(self.app, config.limits, gate=self.app.gate, trusted=config.trusted_proxies)
         self.monitors: MonitorThread | None = None
         self._stop: asyncio.Event | None = None
 

@@ -7,6 +7,7 @@ import http.client
 import json
 import random
 import socket
+import sys
 import threading
 import time
 import weakref
@@ -20,6 +21,7 @@ import numpy as np
 import psutil
 import pytest
 
+from calibrant.serve.access import Access
 from calibrant.serve.control import Control
 from calibrant.serve.http.app import Application
 from calibrant.serve.http.connection import Connection
@@ -27,7 +29,7 @@ from calibrant.serve.http.connections import Front
 from calibrant.serve.http.content_encoding import decompress
 from calibrant.serve.http.message import Request
 from calibrant.serve.inference import Inference
-from calibrant.serve.limits import Limits
+from calibrant.serve.limits import THIS_MACHINE, Limits
 from calibrant.serve.models.model import Model
 from calibrant.serve.models.repository import Repository
 from calibrant.serve.processes.background import running
@@ -49,10 +51,11 @@ def _request(body: bytes, path: str = INFER) -> bytes:
 class InProcess:
     """A server on the event loop of a thread, so that its limits can be small."""
 
-    def __init__(self, path: Path, limits: Limits) -> None:
+    def __init__(self, path: Path, limits: Limits, *, token: str | None = None, trusted: Any = THIS_MACHINE) -> None:
         self.repository = Repository()
         self.inference = Inference(self.repository, limits)
-        self.front = Front(Application(self.inference, Control(self.repository)), limits)
+        app = Application(self.inference, Control(self.repository), Access(token))
+        self.front = Front(app, limits, gate=app.gate, trusted=trusted)
         self.repository.add(Model.load(path, threads=1, deliver=self.inference.deliver))
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
@@ -84,8 +87,8 @@ class InProcess:
         self.inference.close()
         gc.collect()
 
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
+    def connect(self, source: str = "127.0.0.1") -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60, source_address=(source, 0))
 
     def only_connection(self) -> Connection:
         (connection,) = self.front.connections
@@ -241,10 +244,39 @@ def test_bodies_in_memory_are_bounded_together(model_file: Path) -> None:
     with InProcess(model_file, Limits(max_buffered=1000)) as server:
         with server.connect() as s, server.connect() as t:
             s.sendall(_request(b"x" * 800)[:-10])
-            _until(lambda: server.front.buffered == 800)
+            _until(lambda: server.front.room.buffered > 700)
             t.sendall(_request(b"x" * 800))
             assert _answer(t)[0] == 503
-        _until(lambda: server.front.buffered == 0)
+        _until(lambda: server.front.room.buffered == 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 needs no setting up there")
+def test_one_address_has_a_quarter_of_the_room_for_bodies(model_file: Path) -> None:
+    limits = Limits(max_buffered=4000)
+    with InProcess(model_file, limits, trusted=()) as server, server.connect() as s, server.connect("127.0.0.2") as t:
+        s.sendall(_request(b"x" * 2000)[:-10])
+        status, _, said = _answer(s)
+        assert status == 503
+        assert b"from your address" in said
+        t.sendall(_request(b"x" * 900))
+        assert _answer(t)[0] == 400  # taken, and no JSON
+        _until(lambda: server.front.room.buffered == 0)
+
+
+def test_a_body_that_drips_is_given_up_and_one_that_flows_is_not(model_file: Path) -> None:
+    """From 0.2 s on a body must have come at 1,000 bytes a second."""
+    with InProcess(model_file, Limits(slow_seconds=0.2, body_rate=1000)) as server:
+        with server.connect() as drip, server.connect() as flow:
+            start = time.monotonic()
+            drip.sendall(_request(b"x" * 3000)[:-2999])
+            request = _request(b"x" * 3000)
+            flow.sendall(request[:-100])
+            status, _, said = _answer(drip)
+            assert (status, b"did not arrive in time" in said) == (408, True)
+            assert 0.15 < time.monotonic() - start < 30
+            flow.sendall(request[-100:])  # 2,900 bytes had come, enough for 3.1 s
+            assert _answer(flow)[0] == 400  # whole, and no JSON
+        _until(lambda: server.front.room.buffered == 0)
 
 
 @pytest.mark.parametrize(("size", "status"), [(1000, 400), (1001, 413)])
