@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant.serve.access import Access
 from calibrant.serve.control import Control
-from calibrant.serve.http import openapi
 from calibrant.serve.http.message import Request, Respond, Response
+from calibrant.serve.http.openapi.document import document
 from calibrant.serve.http.routes import GET, Names, Route, Router
 from calibrant.serve.inference import Inference
 from calibrant.serve.protocol.errors import Refusal, WrongMethod
@@ -76,7 +76,7 @@ class Application:
         """The OpenAPI document."""
         repository = self.control.repository
         monitored = any(m.monitor is not None for m in repository.all())
-        return openapi.document(
+        return document(
             sorted(repository.models),
             admin=self.control.admin,
             monitored=monitored,

@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 from calibrant.errors import did_you_mean
 from calibrant.serve.http import handlers as h
-from calibrant.serve.http import schemas as s
 from calibrant.serve.http.message import Request, Respond, Response
+from calibrant.serve.http.openapi import schemas as s
 from calibrant.serve.processes.other_workers import FLUSH
 from calibrant.serve.protocol.errors import NotFound
 

@@ -154,7 +154,7 @@ def test_the_core_loads_no_transport(module: str) -> None:
 
 
 def test_only_transports_and_processes_name_a_transport() -> None:
-    rooms = {path.parent.name if path.parent != SERVE else path.name for path in SERVE.rglob("*.py") if _names(path)}
+    rooms = {path.relative_to(SERVE).parts[0] for path in SERVE.rglob("*.py") if _names(path)}
     assert rooms == {"http", "grpc", "processes"}
 
 

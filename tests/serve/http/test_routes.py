@@ -13,7 +13,7 @@ from calibrant.serve.access import Access
 from calibrant.serve.control import Control
 from calibrant.serve.http.app import Application
 from calibrant.serve.http.message import Request, Response
-from calibrant.serve.http.openapi import document
+from calibrant.serve.http.openapi.document import document
 from calibrant.serve.http.routes import ROUTES, Router
 from calibrant.serve.inference import Inference
 from calibrant.serve.limits import Limits

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from calibrant._version import __version__
+from calibrant.serve.http.openapi.schemas import ANY, ERROR, parameter
 from calibrant.serve.http.routes import ROUTES, Route
-from calibrant.serve.http.schemas import ANY, ERROR, parameter
 
 
 def document(models: Sequence[str], *, admin: bool, monitored: bool, guarded: bool = False) -> dict[str, Any]:
