@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,16 @@ def test_a_link_stays_and_what_it_points_to_keeps_its_permissions(tmp_path: Path
     assert link.is_symlink()
     assert file.read_text() == "new"
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_a_new_file_has_the_permissions_of_the_umask_whoever_wrote_it(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with replacing(tmp_path / "weights.safetensors") as temporary:
+            temporary.write_bytes(b"x")
+            temporary.chmod(0o600)  # as safetensors leaves it
+    finally:
+        os.umask(before)
+    assert (tmp_path / "weights.safetensors").stat().st_mode & 0o777 == 0o640
+    assert [p.name for p in tmp_path.iterdir()] == ["weights.safetensors"]

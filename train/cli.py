@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,6 +81,7 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
     from calibrant.errors import ConfigError
     from calibrant.train.config import TrainConfig, train_config
     from calibrant.train.engine import fit, resumed_config
+    from calibrant.train.run.folder import CHECKPOINT_FILE
 
     resume, overwrite, as_json = options.pop("resume"), options.pop("overwrite"), options.pop("as_json")
     flags = {k: v for k, v in options.items() if v is not None and k != "clca"}
@@ -91,12 +93,18 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
     if resume and config is None and recipe is None and not set(flags) - {"out"}:
         resolved = resumed_config(flags.get("out", TrainConfig().out), list(settings))
     else:
-        table = _laid_over(_table_of(config, recipe), flags)
+        table = _laid_over(_scaled(_table_of(config, recipe), flags.get("epochs")), flags)
         if not table.get("data", {}).get("path") and not any(s.startswith("data.path=") for s in settings):
             raise ConfigError("no data", fix="pass --data DIR, or set data.path in the config file")
         resolved = train_config(table, settings, where=config or "options")
-    with _warnings_in_a_line():
-        run = fit(resolved, resume=resume, overwrite=overwrite, on_epoch=_show)
+    try:
+        with _warnings_in_a_line():
+            run = fit(resolved, resume=resume, overwrite=overwrite, on_epoch=_show)
+    except KeyboardInterrupt:
+        if (resolved.out / CHECKPOINT_FILE).is_file():
+            again = shlex.join(["calibrant", "train", "--resume", "--out", str(resolved.out)])
+            click.echo(f"go on with: {again}", err=True)
+        raise
     _report(run, as_json=as_json)
 
 
@@ -121,6 +129,26 @@ _KEYS = {
     "lr": ("optimizer", "lr"), "device": ("engine", "device"), "sync_bn": ("engine", "sync_bn"), "out": ("out",),
     "seed": ("seed",),
 }  # fmt: skip
+
+
+def _scaled(table: dict[str, Any], epochs: int | None) -> dict[str, Any]:
+    """The schedule of a file or recipe for another number of epochs: milestones and warm-up keep their share."""
+    schedule = table.get("schedule", {})
+    before = schedule.get("epochs")
+    if epochs is None or before is None or epochs == before:
+        return table
+    moved: dict[str, Any] = {}
+    for key in ("warmup_epochs", "cooldown_epochs", "decay_epochs"):
+        if key in schedule:
+            least = 1 if key == "decay_epochs" else 0
+            moved[key] = max(least, round(schedule[key] * epochs / before))
+    if "milestones" in schedule:
+        places = (round(m * epochs / before) for m in schedule["milestones"])
+        moved["milestones"] = sorted({max(1, place) for place in places if place < epochs})
+    if moved:
+        words = ", ".join(f"{key} {schedule[key]} -> {value}" for key, value in moved.items())
+        click.echo(f"schedule for {epochs} epochs in the place of {before}: {words}", err=True)
+    return {**table, "schedule": {**schedule, **moved}}
 
 
 def _laid_over(table: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from calibrant.calibration.metrics.table import metric
 from calibrant.calibration.softmax import softmax
-from calibrant.errors import DataError, ModelError
+from calibrant.errors import ConfigError, DataError, ModelError
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.progress import bar
 from calibrant.train.augment.mix import mix, mix_donors
@@ -86,6 +86,14 @@ class Position:
     best_tie: float | None = None  # NLL of the best epoch: decides between equal accuracies
     best_epoch: int = 0
     stale: int = 0  # epochs since the best one
+
+
+def is_better(val: dict[str, float], best: float | None, best_tie: float | None, *, by: str) -> bool:
+    """An epoch beats the best one so far by the metric `by`, or equals it with a lower NLL."""
+    if best is None or best_tie is None:
+        return True
+    gain = (-1.0 if metric(by).better == "lower" else 1.0) * (val[by] - best)
+    return gain > 0 or (gain == 0 and val["nll"] < best_tie)
 
 
 def autocast(amp: str, device: torch.device) -> AbstractContextManager[None]:
@@ -175,7 +183,7 @@ class Trainer:
         hold = nullcontext() if sync or parts.ranks.world == 1 else self._ddp().no_sync()
         with hold:
             with self._autocast():
-                logits, features = self._model(x)
+                logits, features = self._forward(x)
                 value = parts.loss(logits, target, features, indices)
                 extra = self._auxiliary()
                 value = value if extra is None else value + extra
@@ -185,6 +193,18 @@ class Trainer:
         # Reading a loss makes a GPU wait for it, so there a few are read together.
         if parts.device.type == "cpu" or len(self._pending) >= 16:
             self._read_losses()
+
+    def _forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        try:
+            logits, features = self._model(x)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise ConfigError(
+                f"the network's batch norm has one number a channel to work with (batch of {len(x)})",
+                where="engine.batch_size", fix="use 2 or more, or a larger image_size",
+            ) from None  # fmt: skip
+        return logits, features
 
     def _mixed(self, x: Tensor, labels: Tensor, batch: Batch, micro: int) -> tuple[Tensor, Tensor | MixedTarget]:
         """The batch after mixing or transplants. Of several processes each mixes its own rows by its own draw, but all
@@ -254,7 +274,7 @@ class Trainer:
         probs, labels = self.validate()
         val = validation_metrics(probs, labels)
         parts.loss.on_validation(torch.from_numpy(probs).to(parts.device), torch.from_numpy(labels).to(parts.device))
-        best = self._is_best(val)
+        best = is_better(val, at.best, at.best_tie, by=self.config.engine.select)
         if best:
             if parts.ranks.first:
                 self.save_best(self.evaluated())
@@ -296,14 +316,6 @@ class Trainer:
         if not bool(torch.isfinite(z).all()):
             raise self._not_finite(float("nan"), self.at.epoch, self.at.step - 1, self.at.update - 1)
         return softmax(z.cpu().numpy()), labels.cpu().numpy()
-
-    def _is_best(self, val: dict[str, float]) -> bool:
-        select, at = self.config.engine.select, self.at
-        if at.best is None or at.best_tie is None:
-            return True
-        sign = -1.0 if metric(select).better == "lower" else 1.0
-        gain = sign * (val[select] - at.best)
-        return gain > 0 or (gain == 0 and val["nll"] < at.best_tie)
 
     def _out_of_patience(self) -> bool:
         patience = self.config.engine.patience

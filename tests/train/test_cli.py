@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from calibrant.errors import ConfigError, ModelError
-from calibrant.train.cli import search, train
+from calibrant.train.cli import _scaled, search, train
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ["--model", "test_resnet", "--image-size", "32", "--epochs", "1", "--device", "cpu", "--batch-size", "8"]
@@ -122,3 +122,21 @@ def test_clca_adds_the_aggregation_head_and_the_cache(image_folder: Path, tmp_pa
         _call("--data", str(image_folder), *TINY, "--clca", "--out", str(tmp_path / "other"))
     with pytest.raises(ConfigError, match='--keep-rate: "0.5,half" is not a number, or numbers like'):
         _call("--data", str(image_folder), *TINY, "--token-reduction", "evit", "--keep-rate", "0.5,half")
+
+
+def test_another_number_of_epochs_scales_the_schedule_of_a_recipe_and_says_so(
+    image_folder: Path, tmp_path: Path
+) -> None:
+    line = ["--data", str(image_folder), "--recipe", "fedlas-ls/cifar10", *TINY, "--epochs", "7",
+            "--out", str(tmp_path / "run"), "--set", "data.layout=auto", "--set", "nothing=1"]  # fmt: skip
+    result = CliRunner().invoke(train, line)
+    assert "schedule for 7 epochs in the place of 350: milestones [150, 250] -> [3, 5]" in result.output
+
+
+def test_the_schedule_keeps_its_shares() -> None:
+    table = {"schedule": {"epochs": 50, "warmup_epochs": 2, "cooldown_epochs": 5}, "seed": 1}
+    assert _scaled(table, 1) == {"schedule": {"epochs": 50, "warmup_epochs": 0, "cooldown_epochs": 0}, "seed": 1}
+    assert _scaled(table, 100)["schedule"] == {"epochs": 50, "warmup_epochs": 4, "cooldown_epochs": 10}
+    assert _scaled(table, None) is table
+    short = _scaled({"schedule": {"epochs": 350, "milestones": [150, 250]}}, 2)
+    assert short["schedule"]["milestones"] == [1]

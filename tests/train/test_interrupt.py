@@ -39,7 +39,9 @@ def test_ctrl_c_ends_in_one_line_with_exit_code_2_and_a_run_that_goes_on(
         rest = process.stderr.read()
         assert process.wait(60) == 2
     assert "Traceback" not in rest
-    assert rest.strip().splitlines()[-1].startswith("Stopped: interrupted")
+    *_, advice, last = rest.strip().splitlines()
+    assert advice == f"go on with: calibrant train --resume --out {out}"
+    assert last.startswith("Stopped: interrupted")
     assert load_run(out).class_names == ("blue", "green", "red")
     with subprocess.Popen([*line, "--resume"], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True) as again:
         assert again.stderr is not None

@@ -22,6 +22,8 @@ class CRL(Loss):
     Moon et al. 2020. r = max_k p_k; c = times the sample was right in training so far / largest such count. Call it
     with `indices=`, the sample numbers; the history is read before it takes in the batch. Without indices there is no
     history and only CE is left (logged once). Rows of mixed targets are ranked but add nothing to the history.
+    Differs: the authors' code takes (count - smallest) / (epochs - smallest), whose margins grow with the epochs done
+    and are three times smaller on an easy set; ours do not depend on the length of the run.
     State: memory (grows with the data set), peak.
     """
 

@@ -55,6 +55,7 @@ class _FeDLaS(Loss):
 
     needs_indices = True  # for the flip rate in diagnostics only; the loss is the same without
     counts: Tensor
+    alpha_sum: Tensor
 
     def __init__(
         self,
@@ -83,6 +84,7 @@ class _FeDLaS(Loss):
         self.gate = Gate(num_classes, hidden)
         self.nci = NormIndex(momentum=in_range(momentum, 0, 1, "momentum"), init=init, single_row_nan=single_row_nan)
         self.register_buffer("counts", torch.zeros(5, dtype=torch.int64))  # under, undecided, over, compared, flipped
+        self.register_buffer("alpha_sum", torch.zeros((), dtype=torch.float64))  # since the last diagnostics
         self.decisions = SampleMemory(torch.int8)
 
     def smoothing(self, z: Tensor, features: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -100,6 +102,7 @@ class _FeDLaS(Loss):
         alpha, psi, _ = self.smoothing(z, features)
         if self.training:
             self._count(psi.detach(), indices)
+            self.alpha_sum += alpha.detach().nan_to_num().sum().to(self.alpha_sum)
         log_p = z.log_softmax(1)
         ce = cross_entropy_rows(log_p, target)
         return ce.lerp(self.penalty(z, log_p), alpha)  # (1 - alpha) CE + alpha E
@@ -125,14 +128,18 @@ class _FeDLaS(Loss):
             self.decisions.values[indices] = now.to(torch.int8)
 
     def diagnostics(self) -> dict[str, float | list[float]]:
-        """Since the last call: shares of rows that the gate took for over- and under-confident, and flip_rate.
+        """Since the last call: mean alpha_i (below A where the gate learned to smooth less), shares of rows that the
+        gate took for over- and under-confident, and flip_rate.
 
         flip_rate: share of samples whose decision differs from the one at their previous visit; NaN without indices.
         """
         under, undecided, over, compared, flipped = (int(n) for n in self.counts.tolist())
         rows = under + undecided + over
+        smoothed = float(self.alpha_sum)
         self.counts.zero_()
+        self.alpha_sum.zero_()
         return {
+            "mean_alpha": smoothed / rows if rows else math.nan,
             "overconfident_share": over / rows if rows else math.nan,
             "underconfident_share": under / rows if rows else math.nan,
             "flip_rate": flipped / compared if compared else math.nan,
@@ -144,10 +151,15 @@ class _FeDLaS(Loss):
         for theirs, ours in _PUBLISHED_NAMES.items():
             for key in [k for k in state_dict if k.startswith(prefix + theirs)]:
                 state_dict[prefix + ours + key[len(prefix + theirs) :]] = state_dict.pop(key)
-        own = {"counts": self.counts, "nci.updates": self.nci.updates, "decisions.values": self.decisions.values}
+        own = {
+            "counts": self.counts,
+            "nci.updates": self.nci.updates,
+            "alpha_sum": self.alpha_sum,
+            "decisions.values": self.decisions.values,
+        }
         if prefix + "gate.fc_in.weight" in state_dict:
             for name, value in own.items():
-                state_dict.setdefault(prefix + name, value)  # the authors' checkpoints lack them
+                state_dict.setdefault(prefix + name, value)  # the authors' and older checkpoints lack them
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 

@@ -224,3 +224,19 @@ def test_strengths_that_could_turn_negative_are_refused() -> None:
             FeDLaSLS(3, **options)
     with pytest.raises(ConfigError, match="num_classes"):
         FeDLaSLS(1)
+
+
+def test_mean_alpha_is_reported_and_starts_anew_after_the_call() -> None:
+    """beta 0: alpha_i = 2 A sigmoid(0) = A for every row."""
+    loss = FeDLaSLS(4, alpha=0.2, beta=0.0)
+    z, f = torch.randn(6, 4), torch.randn(6, 3)
+    for _ in range(2):
+        loss(z, torch.arange(6) % 4, f)
+    assert loss.diagnostics()["mean_alpha"] == pytest.approx(0.2, rel=1e-6)
+    assert math.isnan(float(loss.diagnostics()["mean_alpha"]))  # type: ignore[arg-type]
+
+
+def test_state_of_before_mean_alpha_still_loads() -> None:
+    loss = FeDLaSLS(4)
+    state = {k: v for k, v in loss.state_dict().items() if k != "alpha_sum"}
+    FeDLaSLS(4).load_state_dict(state)

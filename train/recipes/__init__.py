@@ -1,0 +1,1 @@
+"""Published settings as TOML files, read by train/recipe.py."""
