@@ -31,8 +31,9 @@ def calibrate() -> None:
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the method, e.g. bins=20.")
 @click.option(
     "--target-prior", metavar="PRIOR",
-    help="Class shares of the place of use: uniform, train, 0.2,0.8, crane=0.2,*=0.8 or a file (JSON, CSV, Parquet). "
-    "Alone it weights the rows to them; with --adjust it is what the correction leads to.",
+    help="Class shares of the place of use: uniform, train, 0.2,0.8, crane=0.2,*=0.8, a file (JSON, CSV, Parquet), "
+    "or estimate:SERVED.parquet, what unlabelled predictions show. Alone it weights the rows to "
+    "them; with --adjust it is what the correction leads to.",
 )  # fmt: skip
 @click.option(
     "--adjust",
@@ -169,12 +170,18 @@ def evaluate(
     """
     from calibrant.atomic import write_json, write_text
     from calibrant.calibration.evaluate_files import evaluate_files
+    from calibrant.calibration.label_shift.files import resolved, served_file
     from calibrant.calibration.report.tables import text_table
+    from calibrant.calibration.subjects import of_run
 
     if figure is not None and figure.suffix.lower() not in _FIGURES:
         raise ConfigError(
             f'cannot draw a "{figure.suffix}" figure', where="--figure", fix=did_you_mean(figure.suffix, _FIGURES)
         )
+    if served_file(target_prior) is not None:
+        if len(predictions) > 1:
+            raise ConfigError("an estimate is of one model", where="--target-prior", fix="give one predictions file")
+        target_prior = resolved(target_prior, of_run(predictions[0])[0])
     models = evaluate_files(
         predictions, calibrators, bins=bins, target_prior=target_prior, adjust=adjust, cross_fit=cross_fit,
         probabilities=probabilities,

@@ -18,6 +18,7 @@ from calibrant.calibration.calibrators import Calibrator, fit
 from calibrant.calibration.decisions import Decisions, with_decisions
 from calibrant.calibration.evaluation import Evaluation, evaluate
 from calibrant.calibration.formula import Formula, with_prior
+from calibrant.calibration.label_shift.files import resolved, served_file
 from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.accumulate import statistics_of
@@ -38,13 +39,20 @@ def fit_file(
     Without `adjust` nothing is corrected; the rows count as they are, or weighted to `target_prior` where one is given.
     With `adjust`, a total strength, the file holds the correction as well. The rows then follow the target prior (the
     uniform one unless given) and the map is fitted inside the correction; or, with `rows_follow="train"`, they follow
-    the training prior: the map is fitted without the correction, which comes after it. The numbers after calibration,
+    the training prior: the map is fitted without the correction, which comes after it (always so where the target is
+    `estimate:SERVED`, the prior that unlabelled predictions show). The numbers after calibration,
     prediction sets and abstain thresholds are cross-fitted: each row is judged by a map that was fitted on other rows.
     """
-    file = PredictionsFile.open(_validation(Path(path)), probabilities=probabilities)
+    path = _validation(Path(path))
+    file = PredictionsFile.open(path, probabilities=probabilities)
     data = file.read().labelled()
     if len(data) == 0:
         raise DataError("no row has a label", where=path, fix="calibration needs labelled predictions")
+    if (served := served_file(target_prior)) is not None:  # these rows are not of the place of use
+        target_prior, name = resolved(target_prior, path), served.name
+        rows_follow = "train" if adjust is not None else rows_follow
+    else:
+        name = target_prior if target_prior in (None, UNIFORM) else Path(target_prior).name
     z, y, source = data.logits, data.labels, file.source
     if rows_follow == "train" and adjust is None:
         raise ConfigError("needs a correction to come after the map", where="--rows-follow train", fix="add --adjust 1")
@@ -72,7 +80,7 @@ def fit_file(
         "rows_follow": rows_follow if adjust is not None else "themselves", "options": dict(options or {}),
     }  # fmt: skip
     if target_prior is not None:
-        context["target_prior"] = target_prior if target_prior == UNIFORM else Path(target_prior).name
+        context["target_prior"] = name
     if judged is not None:
         context["population"] = (asked / asked.sum()).tolist()
     calibrator = with_prior(calibrator, prior, source).with_context(

@@ -43,7 +43,7 @@ def subjects(
     """
     found, own = [], []
     for given in map(Path, paths):
-        chosen_file, calibrator = _of_run(given)
+        chosen_file, calibrator = of_run(given)
         found.append(chosen_file)
         own.append([calibrator] if calibrator is not None and not calibrators else [Path(c) for c in calibrators])
     names = names_apart(found)
@@ -66,7 +66,7 @@ def subjects(
     return out
 
 
-def _of_run(path: Path) -> tuple[Path, Path | None]:
+def of_run(path: Path) -> tuple[Path, Path | None]:
     """The predictions that stand for a run folder, and its calibrator."""
     inside = path / "predictions"
     if not path.is_dir() or any(path.glob("*.parquet")) or not inside.is_dir():

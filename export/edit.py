@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from calibrant.artifacts.model_card import KEY, ModelCard
 from calibrant.artifacts.onnx_file import OnnxFile, rewrite
 from calibrant.calibration.calibrators.base import Calibrator
-from calibrant.calibration.label_shift.files import estimate_of_file, served_file
+from calibrant.calibration.label_shift.files import resolved, served_file
 from calibrant.errors import CheckFailed, ConfigError, DataError, did_you_mean
 from calibrant.export.checks import speed
 from calibrant.export.checks.inspection import check_intact
@@ -124,18 +124,14 @@ def adjust(
 def _target(
     written: str, classes: Sequence[str], train: Sequence[float] | None, labelled: str | Path | None
 ) -> NDArray[np.float64] | None:
-    served = served_file(written)
-    if served is None:
-        return read_target(written, classes, train=train)
-    if labelled is None:
-        raise ConfigError(
-            "an estimate needs labelled predictions of this model too", where="--target-prior",
-            fix="give --labelled VAL.parquet, as `calibrant predict` writes it",
-        )  # fmt: skip
-    found = estimate_of_file(served, Path(labelled))
-    for sentence in found.sentences(classes):
-        log.warning("%s: %s", served.name, sentence)
-    return found.target
+    if served_file(written) is not None:
+        if labelled is None:
+            raise ConfigError(
+                "an estimate needs labelled predictions of this model too", where="--target-prior",
+                fix="give --labelled VAL.parquet, as `calibrant predict` writes it",
+            )  # fmt: skip
+        written = resolved(written, Path(labelled)) or written
+    return read_target(written, classes, train=train)
 
 
 def set_threshold(path: str | Path, abstain_below: float | None, *, out: str | Path | None = None) -> ModelCard:

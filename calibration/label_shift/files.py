@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from pathlib import Path
 
 from calibrant.artifacts.predictions import PredictionsFile
 from calibrant.calibration.label_shift.estimate import PriorEstimate, estimate_prior
 from calibrant.errors import DataError
 
+log = logging.getLogger(__name__)
+
 PREFIX = "estimate:"
+
+
+def resolved(target_prior: str | None, labelled: Path) -> str | None:
+    """`estimate:SERVED` as the shares that it stands for, with what was found in the log; anything else as it is."""
+    served = served_file(target_prior)
+    if served is None:
+        return target_prior
+    found = estimate_of_file(served, labelled)
+    for sentence in found.sentences(PredictionsFile.open(labelled).source.class_names):
+        log.warning("%s: %s", served.name, sentence)
+    return json.dumps(found.target.tolist())
 
 
 def served_file(target_prior: str | None) -> Path | None:
