@@ -48,11 +48,10 @@ def fit_file(
     data = file.read().labelled()
     if len(data) == 0:
         raise DataError("no row has a label", where=path, fix="calibration needs labelled predictions")
-    if (served := served_file(target_prior)) is not None:  # these rows are not of the place of use
-        target_prior, name = resolved(target_prior, path), served.name
-        rows_follow = "train" if adjust is not None else rows_follow
-    else:
-        name = target_prior if target_prior in (None, UNIFORM) else Path(target_prior).name
+    name = target_prior if target_prior in (None, UNIFORM) else Path(target_prior).name
+    if served_file(target_prior) is not None:
+        target_prior = resolved(target_prior, path)
+        rows_follow = "train" if adjust is not None else rows_follow  # these rows are not of the place of use
     z, y, source = data.logits, data.labels, file.source
     if rows_follow == "train" and adjust is None:
         raise ConfigError("needs a correction to come after the map", where="--rows-follow train", fix="add --adjust 1")
