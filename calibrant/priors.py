@@ -230,8 +230,9 @@ def _in_order(found: Mapping[str, float], class_names: Sequence[str], where: str
     if missing and rest is None:
         raise DataError(
             f'class "{missing[0]}" has no share ({len(missing)} missing)',
-            where=where, fix="name every class, or give the others with *=SHARE",
-        )  # fmt: skip
+            where=where,
+            fix="name every class, or give the others with *=SHARE",
+        )
     return np.array([found.get(name, rest) for name in class_names], np.float64)
 
 

@@ -36,9 +36,10 @@ def log_prior_ratio(
     """
     pi_train = shares(train, name="training prior", smooth=smooth)
     pi_target = (
-        np.full(len(pi_train), 1.0 / len(pi_train)) if target is None
+        np.full(len(pi_train), 1.0 / len(pi_train))
+        if target is None
         else shares(target, name="target prior", smooth=smooth)
-    )  # fmt: skip
+    )
     if len(pi_train) != len(pi_target):
         raise ConfigError(f"the training prior has {len(pi_train)} classes and the target prior {len(pi_target)}")
     check_positive(pi_train, class_names)

@@ -66,10 +66,14 @@ def adjusted_probabilities(
     """softmax of `adjusted_logits`."""
     return softmax(
         adjusted_logits(
-            logits, class_temperatures=class_temperatures, calibrator=calibrator, temperature=temperature,
-            log_prior_ratio=log_prior_ratio, strength=strength,
+            logits,
+            class_temperatures=class_temperatures,
+            calibrator=calibrator,
+            temperature=temperature,
+            log_prior_ratio=log_prior_ratio,
+            strength=strength,
         )
-    )  # fmt: skip
+    )
 
 
 def checked_ratio(ratio: ArrayLike, classes: int) -> Vector:

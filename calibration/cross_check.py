@@ -138,11 +138,15 @@ def _torchmetrics(p: Probs, y: Labels, bins: int) -> list[Comparison]:
     return [
         Comparison("ECE", "torchmetrics", metrics.ece(p, y, bins=bins), _run(call("l1")), True, why),
         Comparison(
-            "RMS calibration error", "torchmetrics", metrics.rms_calibration_error(p, y, bins=bins), _run(call("l2")),
-            True, why,
+            "RMS calibration error",
+            "torchmetrics",
+            metrics.rms_calibration_error(p, y, bins=bins),
+            _run(call("l2")),
+            True,
+            why,
         ),
         Comparison("MCE", "torchmetrics", metrics.mce(p, y, bins=bins), _run(call("max")), True, why),
-    ]  # fmt: skip
+    ]
 
 
 def _run(call: Callable[[], float]) -> float | None:

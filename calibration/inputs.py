@@ -65,8 +65,9 @@ def check_probs(probs: ArrayLike) -> Floats:
         what = "are these logits?" if float(array.max()) > 1.5 else "renormalise them"
         raise DataError(
             f"probabilities of {int((off > 1e-4).sum())} of {len(array)} rows do not sum to one "
-            f"(row {row} sums to {sums[row]:.6g})", fix=f"{what} Pass softmax(logits) or p / p.sum(axis=1)",
-        )  # fmt: skip
+            f"(row {row} sums to {sums[row]:.6g})",
+            fix=f"{what} Pass softmax(logits) or p / p.sum(axis=1)",
+        )
     return array
 
 

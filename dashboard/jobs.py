@@ -88,9 +88,14 @@ def start(
         command = command_line(arguments)
         with open(folder / f"{id_}.log", "wb") as log, open(folder / f"{id_}.out", "wb") as out:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=log, start_new_session=True,
-                cwd=root, env=environment(),
-            )  # fmt: skip
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                start_new_session=True,
+                cwd=root,
+                env=environment(),
+            )
         file = folder / f"{id_}.json"
         _handles[file] = process
         job = Job(
@@ -168,9 +173,16 @@ def _read(file: Path) -> Job | None:
     try:
         block = json.loads(file.read_bytes())
         return Job(
-            str(block["id"]), str(block["label"]), tuple(block["command"]), int(block["pid"]), str(block["born"]),
-            float(block["started"]), str(block["done_when"]), dict(block["about"]), file.parent,
-        )  # fmt: skip
+            str(block["id"]),
+            str(block["label"]),
+            tuple(block["command"]),
+            int(block["pid"]),
+            str(block["born"]),
+            float(block["started"]),
+            str(block["done_when"]),
+            dict(block["about"]),
+            file.parent,
+        )
     except (OSError, KeyError, TypeError, ValueError):
         return None
 

@@ -23,13 +23,25 @@ class Palette:
 
 
 LIGHT = Palette(
-    "#1F6FB5", "#C4560A", "#6B7280", "#D5D9E0", "#555555", "#E6E8EC", "#FFFFFF",
+    "#1F6FB5",
+    "#C4560A",
+    "#6B7280",
+    "#D5D9E0",
+    "#555555",
+    "#E6E8EC",
+    "#FFFFFF",
     ("#1F6FB5", "#C4560A", "#2E7D4F", "#8E4FB8", "#8A6D00", "#B03A5B"),
-)  # fmt: skip
+)
 DARK = Palette(
-    "#4C9BE8", "#F28E2B", "#9AA0A6", "#3A3F4A", "#C9CDD3", "#2C313A", "#0E1117",
+    "#4C9BE8",
+    "#F28E2B",
+    "#9AA0A6",
+    "#3A3F4A",
+    "#C9CDD3",
+    "#2C313A",
+    "#0E1117",
     ("#4C9BE8", "#F28E2B", "#62C48A", "#C08BE6", "#D9BC3F", "#EC7F9C"),
-)  # fmt: skip
+)
 
 
 def palette(mode: str | None) -> Palette:

@@ -142,9 +142,16 @@ def triton(
 )
 @click.option("--json", "as_json", is_flag=True, help="Everything measured as JSON on stdout.")
 def quantize(
-    model: Path, out: Path, data: Path, calibration: Path | None, samples: int, method: str, ranges: str,
-    keep_float: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    model: Path,
+    out: Path,
+    data: Path,
+    calibration: Path | None,
+    samples: int,
+    method: str,
+    ranges: str,
+    keep_float: str | None,
+    as_json: bool,
+) -> None:
     """Make a smaller, faster MODEL.onnx; re-fit its temperature and show what every setting costs.
 
     \b

@@ -79,9 +79,13 @@ def recalibrate(model: Path, calibrator: Path | None, remove: bool, out: Path | 
 @click.option("--train-prior", help="Shares of the training set, for a file that does not know them.")
 @OUT
 def adjust(
-    model: Path, strength: float | None, target_prior: str | None, labelled: Path | None, train_prior: str | None,
+    model: Path,
+    strength: float | None,
+    target_prior: str | None,
+    labelled: Path | None,
+    train_prior: str | None,
     out: Path | None,
-) -> None:  # fmt: skip
+) -> None:
     """Correct MODEL.onnx for another class prior, or by another strength.
 
     \b

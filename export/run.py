@@ -47,17 +47,33 @@ def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportC
     images = own_images(trained) if config.images is None else list_images(config.images)
     real = None if images is None else real_images(images, trained.preprocessing, input=config.input)
     card = export_onnx(
-        trained.network, path, class_names=trained.class_names, preprocessing=trained.preprocessing,
-        calibrator=calibrator, class_temperatures=trained.class_temperatures, gauge=trained.gauge,
-        train_prior=trained.train_prior, target_prior=target, adjust=config.adjust, absorbed=trained.absorbed,
-        prior_floor=config.prior_floor, knobs=config.knobs, input=config.input, outputs=config.outputs(),
-        ood=ood_block(config.ood, trained.feature_norm), opset=config.opset, name=config.name or trained.run.name,
-        description=config.description, author=config.author, licence=config.licence,
+        trained.network,
+        path,
+        class_names=trained.class_names,
+        preprocessing=trained.preprocessing,
+        calibrator=calibrator,
+        class_temperatures=trained.class_temperatures,
+        gauge=trained.gauge,
+        train_prior=trained.train_prior,
+        target_prior=target,
+        adjust=config.adjust,
+        absorbed=trained.absorbed,
+        prior_floor=config.prior_floor,
+        knobs=config.knobs,
+        input=config.input,
+        outputs=config.outputs(),
+        ood=ood_block(config.ood, trained.feature_norm),
+        opset=config.opset,
+        name=config.name or trained.run.name,
+        description=config.description,
+        author=config.author,
+        licence=config.licence,
         metrics=dict(calibrator.metrics) if calibrator is not None else {},
         abstain_below=config.abstain_below,
         source={"run": trained.run.resolve().name, "model": trained.model_name, "checkpoint_sha256": trained.sha256},
-        real_images=real, verify=config.verify,
-    )  # fmt: skip
+        real_images=real,
+        verify=config.verify,
+    )
     warn_if_moved(card.calibrator, card.prior)
     if config.abstain_below is None and card.calibrator is not None:
         card = restamp(path, replace(card, abstain_below=threshold(card.calibrator, card.prior)))
@@ -89,9 +105,10 @@ def ood_block(kind: str, feature_norm: tuple[float, float] | None) -> dict[str, 
         return {"kind": kind}
     if feature_norm is None:
         raise ConfigError(
-            "the run kept no statistics of feature norms", where="--ood feature-norm",
+            "the run kept no statistics of feature norms",
+            where="--ood feature-norm",
             fix="train with a fedlas loss, which keeps them, or use --ood energy",
-        )  # fmt: skip
+        )
     return {"kind": kind, "mu": feature_norm[0], "sd": feature_norm[1]}
 
 
@@ -108,8 +125,9 @@ def _check_calibrator(calibrator: Calibrator | None, trained: TrainedModel, conf
     if calibrator.classes != len(trained.class_names):
         raise ModelError(
             f"the calibrator maps {calibrator.classes} classes, the run has {len(trained.class_names)}",
-            where=config.calibrator, fix="fit it on this run's predictions",
-        )  # fmt: skip
+            where=config.calibrator,
+            fix="fit it on this run's predictions",
+        )
     model = calibrator.fitted_on.get("model")
     sha256 = model.get("sha256") if isinstance(model, dict) else calibrator.fitted_on.get("model_sha256")
     if sha256 is not None and sha256 != trained.sha256:

@@ -108,14 +108,28 @@ def export_onnx(
     graph = trace(traced, preprocessing, opset=opset, outputs=["logits", "features"] if features else ["logits"])
     head, weight, bias, width = _split(graph, len(classes), features)
     card = ModelCard(
-        classes=classes, preprocessing=preprocessing, name=name or path.stem,
-        input=InputSpec(dtype=input, layout="NHWC" if input == "uint8" else "NCHW"), outputs=named,
-        class_temperatures=None if taus is None else tuple(map(float, taus)), gauge=gauge,
+        classes=classes,
+        preprocessing=preprocessing,
+        name=name or path.stem,
+        input=InputSpec(dtype=input, layout="NHWC" if input == "uint8" else "NCHW"),
+        outputs=named,
+        class_temperatures=None if taus is None else tuple(map(float, taus)),
+        gauge=gauge,
         calibrator=None if calibrator is None else map_alone(calibrator),
-        prior=prior, knobs=knobs, head=head, conformal=conformal, ood=ood, abstain_below=abstain_below,
-        metrics=dict(metrics or {}), source=dict(source or {}), versions=_versions(), description=description,
-        author=author, licence=licence, created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    )  # fmt: skip
+        prior=prior,
+        knobs=knobs,
+        head=head,
+        conformal=conformal,
+        ood=ood,
+        abstain_below=abstain_below,
+        metrics=dict(metrics or {}),
+        source=dict(source or {}),
+        versions=_versions(),
+        description=description,
+        author=author,
+        licence=licence,
+        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    )
     tail = build_tail(card, weight, bias, width, BATCH)
     cut(graph, tail_reads(tail))
     graph.ir_version = IR_VERSION if opset <= 18 else graph.ir_version
@@ -140,9 +154,12 @@ class Reference:
         self.body = body
         self.bends = calibrator is not None and calibrator.as_affine() is None
         self.formula = Formula(
-            classes, class_temperatures=card.class_temperatures, gauge=card.gauge, calibrator=calibrator,
+            classes,
+            class_temperatures=card.class_temperatures,
+            gauge=card.gauge,
+            calibrator=calibrator,
             shift=card.prior.shift(),
-        )  # fmt: skip
+        )
 
     def __call__(self, images: NDArray[Any]) -> Expected:
         z = self.network_logits(images)
@@ -250,8 +267,9 @@ def _verified(
         _keep(draft, kept)
         raise CheckFailed(
             f"{failure(report)}; {explain(report, kept, traced, random[:2])}",
-            where=kept, fix="the file is kept for a look; do not deploy it",
-        )  # fmt: skip
+            where=kept,
+            fix="the file is kept for a look; do not deploy it",
+        )
     return restamp(draft, replace(card, verify=report.to_dict()))
 
 

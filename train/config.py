@@ -215,14 +215,16 @@ def _check_mixing(config: TrainConfig, where: str | Path) -> None:
     if not max(2, augment.superpixel_mix + 1) <= fewest <= most <= 1024:
         raise ConfigError(
             f"augment.superpixels is [{fewest}, {most}], but must be low <= high <= 1024, with more of them than the "
-            f"{augment.superpixel_mix} that are pasted", where=where,
-        )  # fmt: skip
+            f"{augment.superpixel_mix} that are pasted",
+            where=where,
+        )
     always_mixed = (augment.mixup or augment.cutmix or augment.superpixel_mix) and augment.mix_prob == 1
     if always_mixed and config.loss.name == "vace":
         raise ConfigError(
-            "vace learns the scatter of classes from unmixed batches and would see none", where="augment.mix_prob",
+            "vace learns the scatter of classes from unmixed batches and would see none",
+            where="augment.mix_prob",
             fix="set it below 1, for example 0.5",
-        )  # fmt: skip
+        )
     if (
         config.model.token_reduction is not None
         and augment.saliency == "class-map"
@@ -233,6 +235,7 @@ def _check_mixing(config: TrainConfig, where: str | Path) -> None:
         )
     if always_mixed and augment.transplant:
         raise ConfigError(
-            "patches are transplanted in batches that are not mixed, and all are", where="augment.mix_prob",
+            "patches are transplanted in batches that are not mixed, and all are",
+            where="augment.mix_prob",
             fix="set it below 1, for example 0.5, or leave augment.transplant out",
-        )  # fmt: skip
+        )

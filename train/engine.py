@@ -75,8 +75,9 @@ def fit(
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise DataError(
                 f"cannot be written to: {error.strerror}; what was written before is complete",
-                where=config.out, fix="free some space and pass --resume",
-            ) from None  # fmt: skip
+                where=config.out,
+                fix="free some space and pass --resume",
+            ) from None
         raise
 
 
@@ -95,8 +96,9 @@ def _refuse_changes(config: TrainConfig, run: Path) -> None:
         if not free and before.get(key) != now.get(key):
             raise ConfigError(
                 f"{key} was {before.get(key)} and is {now.get(key)}, which cannot change when a run goes on",
-                where=run, fix=f"only {', '.join(FREE_ON_RESUME)} may; start a new run for anything else",
-            )  # fmt: skip
+                where=run,
+                fix=f"only {', '.join(FREE_ON_RESUME)} may; start a new run for anything else",
+            )
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -134,9 +136,12 @@ def _fit(
     counts = train_set.counts(len(splits.class_names))
     _refuse_absent(counts, splits.class_names)
     loss = create_loss(
-        config.loss.name, num_classes=len(splits.class_names), feature_dim=network.feature_dim,
-        class_counts=counts.tolist(), **config.loss.options,
-    )  # fmt: skip
+        config.loss.name,
+        num_classes=len(splits.class_names),
+        feature_dim=network.feature_dim,
+        class_counts=counts.tolist(),
+        **config.loss.options,
+    )
     _refuse_auxiliary(loss, config.loss.name)
     if loss.needs_cosines:
         network.use_cosine_head()
@@ -185,15 +190,24 @@ def _refuse_absent(counts: np.ndarray[Any, np.dtype[np.int64]], names: tuple[str
 def _refuse_auxiliary(loss: Loss, name: str) -> None:
     if not loss.trains_classifier:
         raise ConfigError(
-            f"{name} is an auxiliary term and trains no classifier", where="loss.name",
+            f"{name} is an auxiliary term and trains no classifier",
+            where="loss.name",
             fix="use it in Combined from Python, beside a loss on logits",
-        )  # fmt: skip
+        )
 
 
 def _parts(
-    config: TrainConfig, network: FeatureModel, loss: Loss, preprocessing: Preprocessing, images: ImageSet,
-    store: PixelStore, donors: Donors | None, val: EvalSource, device: torch.device, ranks: Ranks,
-) -> Parts:  # fmt: skip
+    config: TrainConfig,
+    network: FeatureModel,
+    loss: Loss,
+    preprocessing: Preprocessing,
+    images: ImageSet,
+    store: PixelStore,
+    donors: Donors | None,
+    val: EvalSource,
+    device: torch.device,
+    ranks: Ranks,
+) -> Parts:
     engine = config.engine
     network.to(device)
     if engine.channels_last:
@@ -202,10 +216,15 @@ def _parts(
     same_start([network, loss])
     drop = engine.drop_last if engine.drop_last is not None else True
     plan = BatchPlan(
-        len(images), engine.batch_size, seed=config.seed, drop_last=drop, rank=ranks.rank, world=ranks.world,
+        len(images),
+        engine.batch_size,
+        seed=config.seed,
+        drop_last=drop,
+        rank=ranks.rank,
+        world=ranks.world,
         weights=sampling_weights(images, loss.num_classes, SAMPLER_STRENGTH[config.data.sampler]),
         views=config.augment.views,
-    )  # fmt: skip
+    )
     dataset = TrainDataset(images, store, Augmentation(config.augment, preprocessing), seed=config.seed, donors=donors)
     workers = worker_count(config, cache=not isinstance(store, FileStore))
     loader = make_loader(dataset, plan, workers=workers, pin=device.type == "cuda")
@@ -248,18 +267,34 @@ def _write_results(
     model.network.to(device)
     cached = not isinstance(trainer.parts.loader.dataset.store, FileStore)  # type: ignore[attr-defined]
     workers = worker_count(config, cache=cached)
-    sources = {"val": val} if trainer.parts.ranks.world == 1 else {"val": EvalSource(
-        splits.val, model.preprocessing, cache=False, workers=workers, skip_bad=skip, what="validation images",
-    )}  # fmt: skip
+    sources = (
+        {"val": val}
+        if trainer.parts.ranks.world == 1
+        else {
+            "val": EvalSource(
+                splits.val,
+                model.preprocessing,
+                cache=False,
+                workers=workers,
+                skip_bad=skip,
+                what="validation images",
+            )
+        }
+    )
     if splits.test is not None and len(splits.test):
         sources["test"] = EvalSource(
             splits.test, model.preprocessing, cache=False, workers=workers, skip_bad=skip, what="test images"
         )
     for split, source in sources.items():
         write_predictions(
-            model, source, run / "predictions" / f"{split}.parquet", split=split, device=device,
-            batch_size=max(64, engine.batch_size), features=engine.features,
-        )  # fmt: skip
+            model,
+            source,
+            run / "predictions" / f"{split}.parquet",
+            split=split,
+            device=device,
+            batch_size=max(64, engine.batch_size),
+            features=engine.features,
+        )
         trainer.bad += source.bad
     last = next(reversed(sources))
     write_gallery(model, sources[last], run, split=last, device=device)

@@ -51,9 +51,13 @@ def build_optimizer(config: TrainConfig, network: FeatureModel, loss: nn.Module)
         groups.append({"params": own, "weight_decay": 0.0, "lr": options.loss_lr or lr})
     try:
         optimizer: torch.optim.Optimizer = create_optimizer_v2(
-            groups, opt=options.name, lr=lr, weight_decay=options.weight_decay, momentum=options.momentum,
+            groups,
+            opt=options.name,
+            lr=lr,
+            weight_decay=options.weight_decay,
+            momentum=options.momentum,
             **options.options,
-        )  # fmt: skip
+        )
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{options.name} does not take these options ({error})", where="optimizer") from None
     return optimizer
@@ -65,9 +69,16 @@ def build_schedule(config: TrainConfig, optimizer: torch.optim.Optimizer, update
 
     s, lr = config.schedule, default_lr(config)
     scheduler, _ = create_scheduler_v2(
-        optimizer, sched=s.name, num_epochs=s.epochs - s.cooldown_epochs, decay_rate=s.decay_rate,
-        warmup_epochs=s.warmup_epochs, warmup_lr=min(s.warmup_lr, lr), min_lr=min(s.min_lr, lr),
-        decay_epochs=s.decay_epochs, decay_milestones=list(s.milestones), step_on_epochs=False,
+        optimizer,
+        sched=s.name,
+        num_epochs=s.epochs - s.cooldown_epochs,
+        decay_rate=s.decay_rate,
+        warmup_epochs=s.warmup_epochs,
+        warmup_lr=min(s.warmup_lr, lr),
+        min_lr=min(s.min_lr, lr),
+        decay_epochs=s.decay_epochs,
+        decay_milestones=list(s.milestones),
+        step_on_epochs=False,
         updates_per_epoch=updates_per_epoch,
-    )  # fmt: skip
+    )
     return scheduler

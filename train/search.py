@@ -84,10 +84,14 @@ def search(
     lower = metric(base.engine.select).better == "lower"
     ranked = sorted(done, key=lambda t: t.value if lower else -t.value)
     rows = [
-        {"settings": list(t.settings), "run": t.run.name, "value": _json(t.value),
-         "val": {name: _json(v) for name, v in t.val.items()}}
+        {
+            "settings": list(t.settings),
+            "run": t.run.name,
+            "value": _json(t.value),
+            "val": {name: _json(v) for name, v in t.val.items()},
+        }
         for t in ranked
-    ]  # fmt: skip
+    ]
     block = {"kind": "search", "format_version": 1, "metric": base.engine.select, "trials": rows}
     write_json(base.out / RESULT_FILE, block)
     return ranked
@@ -131,8 +135,9 @@ def _optuna(
     for _ in range(trials):
         asked = study.ask()
         yield tuple(
-            f"{c.key}={asked.suggest_categorical(c.key, c.values)}" if c.values
+            f"{c.key}={asked.suggest_categorical(c.key, c.values)}"
+            if c.values
             else f"{c.key}={asked.suggest_float(c.key, c.low, c.high, log=c.log)!r}"
             for c in choices
-        )  # fmt: skip
+        )
         study.tell(asked, done[-1].value)

@@ -136,13 +136,15 @@ class ModelCard:
         if version > FORMAT_VERSION:
             raise FormatError(
                 f"metadata format {version} is newer than this Calibrant reads ({FORMAT_VERSION})",
-                where=where, fix="update calibrant",
-            )  # fmt: skip
+                where=where,
+                fix="update calibrant",
+            )
         if check_hash and stated != _block_hash(block):
             raise FormatError(
                 "the calibrant metadata does not match its own hash: it was edited by hand or damaged",
-                where=where, fix="export again, or edit with calibrant recalibrate / adjust / relabel",
-            )  # fmt: skip
+                where=where,
+                fix="export again, or edit with calibrant recalibrate / adjust / relabel",
+            )
         try:
             known = cls.__dataclass_fields__
             values = {key: value for key, value in block.items() if key in known}

@@ -97,8 +97,9 @@ class OnnxFile:
         if block is None and self.producer == "calibrant":
             raise FormatError(
                 "was written by Calibrant but its metadata block is missing: the file was cut or rewritten",
-                where=self.path, fix="export or copy it again",
-            )  # fmt: skip
+                where=self.path,
+                fix="export or copy it again",
+            )
         if block is None:
             by = f' (it was written by "{self.producer}")' if self.producer else ""
             raise FormatError(
@@ -323,9 +324,18 @@ def _parse(path: Path, buffer: memoryview) -> OnnxFile:
         elif f.number == 12:
             outputs.append(wire.decode_value(buffer, f.start, f.end))
     return OnnxFile(
-        path, ir_version, producer, description, opsets, metadata, tuple(nodes), tensors, tuple(inputs),
-        tuple(outputs), (graph.start, graph.end),
-    )  # fmt: skip
+        path,
+        ir_version,
+        producer,
+        description,
+        opsets,
+        metadata,
+        tuple(nodes),
+        tensors,
+        tuple(inputs),
+        tuple(outputs),
+        (graph.start, graph.end),
+    )
 
 
 def _node(buffer: memoryview, f: wire.Field) -> NodeInfo:

@@ -61,8 +61,9 @@ class Source:
             if version > FORMAT_VERSION:
                 raise FormatError(
                     f"predictions format {version} is newer than this Calibrant reads ({FORMAT_VERSION})",
-                    where=where, fix="update calibrant",
-                )  # fmt: skip
+                    where=where,
+                    fix="update calibrant",
+                )
             prior, taus = block.get("train_prior"), block.get("class_temperatures")
             source = cls(
                 tuple(map(str, block["class_names"])),
@@ -114,18 +115,25 @@ class Predictions:
 
     def rows(self, index: NDArray[np.intp]) -> Predictions:
         return Predictions(
-            tuple(self.ids[i] for i in index), self.labels[index], self.logits[index], self.source,
+            tuple(self.ids[i] for i in index),
+            self.labels[index],
+            self.logits[index],
+            self.source,
             None if self.features is None else self.features[index],
             None if self.split is None else tuple(self.split[i] for i in index),
             None if self.label_names is None else tuple(self.label_names[i] for i in index),
-        )  # fmt: skip
+        )
 
     def write(self, path: str | Path) -> None:
         with PredictionsWriter(path, self.source) as writer:
             writer.append(
-                self.ids, self.labels, self.logits, features=self.features, split=self.split,
+                self.ids,
+                self.labels,
+                self.logits,
+                features=self.features,
+                split=self.split,
                 label_names=self.label_names,
-            )  # fmt: skip
+            )
 
 
 class PredictionsWriter:
@@ -236,8 +244,9 @@ class PredictionsFile:
         if not self.probabilities:
             raise DataError(
                 "holds probabilities, not logits: no row has a negative number and all add up to one",
-                where=self.path, fix="pass --probabilities, which takes their logarithms",
-            )  # fmt: skip
+                where=self.path,
+                fix="pass --probabilities, which takes their logarithms",
+            )
         logits = np.log(np.maximum(batch.logits, PROBABILITY_FLOOR))
         return replace(batch, logits=logits)
 
@@ -300,8 +309,9 @@ def _describe(shard: Path) -> tuple[Source, int]:
     if "logits" not in schema.names:
         raise FormatError(
             f"has no column `logits` (it has {', '.join(schema.names[:8])})",
-            where=shard, fix="make a predictions file with calibrant predict",
-        )  # fmt: skip
+            where=shard,
+            fix="make a predictions file with calibrant predict",
+        )
     kind = schema.field("logits").type
     if not pa.types.is_fixed_size_list(kind) or not pa.types.is_floating(kind.value_type):
         raise FormatError(f"column `logits` is {kind}, expected a fixed-size list of float32", where=shard)
@@ -333,8 +343,9 @@ def _from_arrow(batch: Any, source: Source, where: Path) -> Predictions:
             bad = int(labels.max() if labels.max() >= len(source.class_names) else labels.min())
             raise DataError(
                 f"labels contain {bad} but there are {len(source.class_names)} classes",
-                where=where, fix="was it written for another model?",
-            )  # fmt: skip
+                where=where,
+                fix="was it written for another model?",
+            )
     ids = tuple(batch.column("id").to_pylist()) if "id" in names else tuple(map(str, range(n)))
     split = tuple(batch.column("split").to_pylist()) if "split" in names else None
     named = tuple(batch.column("label_name").to_pylist()) if "label_name" in names else None
@@ -349,9 +360,10 @@ def _read_npz(path: Path) -> Predictions:
             unread = [name for name in _UNREAD if name in arrays]
             if unread:
                 raise DataError(
-                    f"holds `{unread[0]}`, which is not read from a file", where=path,
+                    f"holds `{unread[0]}`, which is not read from a file",
+                    where=path,
                     fix="leave it out; in Python, calibrant.calibration.metrics take weights=",
-                )  # fmt: skip
+                )
             given = "logits" if "logits" in arrays or "probabilities" not in arrays else "probabilities"
             logits = np.asarray(arrays[given], np.float32)
             if given == "probabilities":

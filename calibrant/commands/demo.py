@@ -107,7 +107,7 @@ def demo(as_json: bool, **options: Any) -> None:
       calibrant demo
       calibrant demo --data digits --epochs 15
       calibrant demo --classes 20 --intra 1.5 --imbalance 50 --out hard-leaves
-    """  # fmt: skip
+    """
     asked = Demo(**options)
     start = time.monotonic()
     _prepare(asked.out)
@@ -169,9 +169,16 @@ def _run(asked: Demo, *, quiet: bool) -> dict[str, Any]:
     say(8, "Drawing reliability.png and report.html")
     rows = [Row.of(stage.name, stage.evaluation) for stage in stages]
     figure = _picture([stages[0], stages[-1]], out)
-    write_text(out / "report.html", page(
-        rows, figure=figure, sheet=_sheet(images), example=example, facts=_facts(asked, test, calibrator, card, gap),
-    ))  # fmt: skip
+    write_text(
+        out / "report.html",
+        page(
+            rows,
+            figure=figure,
+            sheet=_sheet(images),
+            example=example,
+            facts=_facts(asked, test, calibrator, card, gap),
+        ),
+    )
     if not quiet:
         click.echo("\n" + table(Row.HEADERS, [row.cells() for row in rows]))
         click.echo(
@@ -196,9 +203,14 @@ def _images(asked: Demo) -> Path:
     from calibrant.train.data.leaves import LeafSpec, write_leaves
 
     spec = LeafSpec(
-        classes=asked.classes, train_images=asked.images, val_images=max(8, asked.images // 2), intra=asked.intra,
-        inter=asked.inter, imbalance=asked.imbalance, seed=asked.seed,
-    )  # fmt: skip
+        classes=asked.classes,
+        train_images=asked.images,
+        val_images=max(8, asked.images // 2),
+        intra=asked.intra,
+        inter=asked.inter,
+        imbalance=asked.imbalance,
+        seed=asked.seed,
+    )
     return write_leaves(folder, spec)
 
 
@@ -269,9 +281,11 @@ def _deployed(test: Predictions, calibrator: Calibrator, adjust: float) -> NDArr
 
     assert test.source.train_prior is not None  # every run records it
     return adjusted_probabilities(
-        test.logits, calibrator=calibrator, log_prior_ratio=log_prior_ratio(test.source.train_prior),
+        test.logits,
+        calibrator=calibrator,
+        log_prior_ratio=log_prior_ratio(test.source.train_prior),
         strength=adjust - test.source.absorbed,
-    )  # fmt: skip
+    )
 
 
 def _export(run: Path, out: Path, adjust: float) -> Any:

@@ -58,10 +58,14 @@ class Row:
         m = evaluation.metrics
         ece = m["ece"]
         return cls(
-            name, f"{100 * m['accuracy'].value:.1f}", f"{100 * m['balanced_accuracy'].value:.1f}",
-            f"{m['nll'].value:.3f}", f"{100 * ece.value:.2f}", f"[{100 * ece.low:.2f}, {100 * ece.high:.2f}]",
+            name,
+            f"{100 * m['accuracy'].value:.1f}",
+            f"{100 * m['balanced_accuracy'].value:.1f}",
+            f"{m['nll'].value:.3f}",
+            f"{100 * ece.value:.2f}",
+            f"[{100 * ece.low:.2f}, {100 * ece.high:.2f}]",
             f"{100 * ece.null:.2f}",
-        )  # fmt: skip
+        )
 
     def cells(self) -> tuple[str, ...]:
         return self.name, self.accuracy, self.balanced, self.nll, self.ece, self.interval, self.null

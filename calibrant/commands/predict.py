@@ -83,7 +83,7 @@ def predict(
       calibrant predict model.onnx --data images/test --out served.parquet
       calibrant predict model.onnx --data shards --split val
       calibrant predict model.onnx --data shards --engine ray --workers 4
-    """  # fmt: skip
+    """
     out = out or Path("predictions.parquet")
     if engine == "ray" and model.is_dir():
         raise ConfigError("--engine ray needs a deployed file", where=model, fix="make one with calibrant export")
@@ -94,18 +94,31 @@ def predict(
         from calibrant.train.predict import predict_run
 
         written = predict_run(
-            model, data, out, split=split, batch_size=batch_size or 64, features=features, on_bad_image=on_bad,
+            model,
+            data,
+            out,
+            split=split,
+            batch_size=batch_size or 64,
+            features=features,
+            on_bad_image=on_bad,
             views="ten-crop" if views == "ten-crop" else "flip" if views == "flip" else "one",
-        )  # fmt: skip
+        )
     elif model.suffix == ".onnx" or not model.exists():
         if views != "one":
             raise ConfigError(f"--views {views} needs a run folder", where=model, fix="a deployed file sees one view")
         from calibrant.serve.batch.predict import predict_model
 
         written = predict_model(
-            model, data, out, split=split, batch_size=batch_size, features=features, on_bad_image=on_bad,
-            engine="ray" if engine == "ray" else "calibrant", actors=workers,
-        )  # fmt: skip
+            model,
+            data,
+            out,
+            split=split,
+            batch_size=batch_size,
+            features=features,
+            on_bad_image=on_bad,
+            engine="ray" if engine == "ray" else "calibrant",
+            actors=workers,
+        )
     else:
         raise FormatError("is neither a run folder nor an .onnx file", where=model)
     listing = written.with_name(written.name + ".bad-images.txt")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 SPLIT_WORDS = {
-    "train": ("train", "training"), "val": ("val", "valid", "validation", "dev"), "test": ("test", "testing"),
-}  # fmt: skip
+    "train": ("train", "training"),
+    "val": ("val", "valid", "validation", "dev"),
+    "test": ("test", "testing"),
+}
 _KNOWN = {word: split for split, words in SPLIT_WORDS.items() for word in words}
 ALL = "all"  # the name of what has not been divided
 

@@ -74,25 +74,42 @@ def fit_vector(
 
 
 def fit_matrix(
-    logits: Floats, labels: Labels, weights: Weights | None = None, *, offset: Vector | None = None,
-    penalty: float | None = None, folds: int = _FOLDS, seed: int = 0,
-) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
+    logits: Floats,
+    labels: Labels,
+    weights: Weights | None = None,
+    *,
+    offset: Vector | None = None,
+    penalty: float | None = None,
+    folds: int = _FOLDS,
+    seed: int = 0,
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """A z + c; `penalty` fixes lambda instead of choosing it by cross-validation (0: none)."""
     return _fit_full(logits.astype(np.float64), labels, weights, offset, penalty, folds, seed)
 
 
 def fit_dirichlet(
-    logits: Floats, labels: Labels, weights: Weights | None = None, *, offset: Vector | None = None,
-    penalty: float | None = None, folds: int = _FOLDS, seed: int = 0,
-) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
+    logits: Floats,
+    labels: Labels,
+    weights: Weights | None = None,
+    *,
+    offset: Vector | None = None,
+    penalty: float | None = None,
+    folds: int = _FOLDS,
+    seed: int = 0,
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """A log softmax(z) + c; `penalty` fixes lambda instead of choosing it by cross-validation (0: none)."""
     return _fit_full(log_softmax(logits), labels, weights, offset, penalty, folds, seed)
 
 
 def _fit_full(
-    x: Matrix, labels: Labels, weights: Weights | None, offset: Vector | None, penalty: float | None, folds: int,
+    x: Matrix,
+    labels: Labels,
+    weights: Weights | None,
+    offset: Vector | None,
+    penalty: float | None,
+    folds: int,
     seed: int,
-) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
+) -> tuple[dict[str, Any], dict[str, Any]]:
     c = x.shape[1]
     notes: dict[str, Any] = {}
     start = _scaled_identity(x, labels, weights, offset)
@@ -136,9 +153,17 @@ class Choice:
 
 
 def choose_penalty(
-    x: Matrix, labels: Labels, weights: Weights | None, offset: Vector | None, penalties: Sequence[Vector],
-    start: Vector, *, centre: Vector | None = None, folds: int, seed: int,
-) -> Choice:  # fmt: skip
+    x: Matrix,
+    labels: Labels,
+    weights: Weights | None,
+    offset: Vector | None,
+    penalties: Sequence[Vector],
+    start: Vector,
+    *,
+    centre: Vector | None = None,
+    folds: int,
+    seed: int,
+) -> Choice:
     """Cross-validated NLL of each penalty, strongest last to weakest first so that each fit starts near its end."""
     n = len(labels)
     folds = min(folds, n)

@@ -29,9 +29,16 @@ Fit = Callable[..., Calibrator]
 
 
 def choose(
-    fit: Fit, logits: Floats, labels: Labels, weights: Weights | None, *, candidates: tuple[str, ...] = CANDIDATES,
-    folds: int = 5, seed: int = 0, **shared: Any,
-) -> Calibrator:  # fmt: skip
+    fit: Fit,
+    logits: Floats,
+    labels: Labels,
+    weights: Weights | None,
+    *,
+    candidates: tuple[str, ...] = CANDIDATES,
+    folds: int = 5,
+    seed: int = 0,
+    **shared: Any,
+) -> Calibrator:
     """`fit(method, logits, labels, weights=..., **shared)` as in the package's front door."""
     n = len(labels)
     if n < 2 * folds:
@@ -71,9 +78,15 @@ def choose(
 
 
 def _losses(
-    fit: Fit, method: str, logits: Floats, labels: Labels, weights: Weights | None, fold: NDArray[np.int64], folds: int,
+    fit: Fit,
+    method: str,
+    logits: Floats,
+    labels: Labels,
+    weights: Weights | None,
+    fold: NDArray[np.int64],
+    folds: int,
     shared: dict[str, Any],
-) -> NDArray[np.float64]:  # fmt: skip
+) -> NDArray[np.float64]:
     out = np.empty(len(labels))
     for f in range(folds):
         test, train = fold == f, fold != f

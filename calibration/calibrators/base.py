@@ -124,16 +124,22 @@ class Calibrator:
         if version > FORMAT_VERSION:
             raise FormatError(
                 f"calibrator format {version} is newer than this Calibrant reads ({FORMAT_VERSION})",
-                where=where, fix="update calibrant",
-            )  # fmt: skip
+                where=where,
+                fix="update calibrant",
+            )
         try:
             return cls(
-                str(block["method"]), int(block["classes"]), dict(block["parameters"]), dict(block.get("fit", {})),
-                dict(block.get("fitted_on", {})), dict(block.get("metrics", {})),
+                str(block["method"]),
+                int(block["classes"]),
+                dict(block["parameters"]),
+                dict(block.get("fit", {})),
+                dict(block.get("fitted_on", {})),
+                dict(block.get("metrics", {})),
                 block.get("conformal"),
-                block.get("abstain"), _prior(block.get("prior"), int(block["classes"])),
+                block.get("abstain"),
+                _prior(block.get("prior"), int(block["classes"])),
                 None if (taus := block.get("class_temperatures")) is None else tuple(map(float, taus)),
-            )  # fmt: skip
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"damaged calibrator ({error!r})", where=where) from None
         except ConfigError as error:

@@ -129,9 +129,11 @@ def netcal_class(package: str, name: str) -> Callable[..., Any]:
 def quiet() -> Any:
     """netcal prints progress bars and warnings of its own; none of them reaches the user."""
     with (
-        contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+        warnings.catch_warnings(),
         np.errstate(all="ignore"),
-    ):  # fmt: skip
+    ):
         warnings.simplefilter("ignore")
         yield
 

@@ -31,11 +31,13 @@ def fit_ensemble(
     found = minimise_nll(logits, labels, weights)
     n, c = logits.shape
     here = np.arange(n)
-    parts = np.stack([
-        np.exp(log_softmax(logits / found.temperature)[here, labels]),
-        np.exp(log_softmax(logits)[here, labels]),
-        np.full(n, 1.0 / c),
-    ])  # fmt: skip
+    parts = np.stack(
+        [
+            np.exp(log_softmax(logits / found.temperature)[here, labels]),
+            np.exp(log_softmax(logits)[here, labels]),
+            np.full(n, 1.0 / c),
+        ]
+    )
     row = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
     mix, steps = _mixture(parts, row)
     nll = -float(np.dot(row, np.log(np.maximum(mix @ parts, 1e-300))))

@@ -59,9 +59,15 @@ class StructuredFit:
 
 
 def fit_structured(
-    logits: Floats, labels: Labels, weights: Weights | None = None, *, offset: Vector | None = None,
-    inputs: str = "auto", folds: int = _FOLDS, seed: int = 0,
-) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
+    logits: Floats,
+    labels: Labels,
+    weights: Weights | None = None,
+    *,
+    offset: Vector | None = None,
+    inputs: str = "auto",
+    folds: int = _FOLDS,
+    seed: int = 0,
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """`inputs`: "logits" (folds into the last layer), "log-probabilities", or "auto"."""
     z = logits.astype(np.float64)
     notes: dict[str, Any] = {}

@@ -78,9 +78,13 @@ def minimise_nll(
 
 
 def _newton(
-    logits: Floats, labels: Labels, weights: Weights | None, offset: NDArray[np.float64] | None, start: float,
+    logits: Floats,
+    labels: Labels,
+    weights: Weights | None,
+    offset: NDArray[np.float64] | None,
+    start: float,
     tolerance: float,
-) -> TemperatureFit:  # fmt: skip
+) -> TemperatureFit:
     low, high = np.log(1 / HIGHEST), np.log(1 / LOWEST)
     n = float(len(labels)) if weights is None else float(weights.sum() ** 2 / np.dot(weights, weights))
     u, passes = float(np.log(start)), 0
@@ -124,9 +128,15 @@ def _newton(
 
 
 def _flat(
-    logits: Floats, labels: Labels, weights: Weights | None, offset: NDArray[np.float64] | None, value: float,
-    g: float, h: float, passes: int,
-) -> TemperatureFit:  # fmt: skip
+    logits: Floats,
+    labels: Labels,
+    weights: Weights | None,
+    offset: NDArray[np.float64] | None,
+    value: float,
+    g: float,
+    h: float,
+    passes: int,
+) -> TemperatureFit:
     _, _, spread, _ = nll_pass(logits, labels, weights, offset, 1 / HIGHEST)
     if spread < 1e-200:
         note = "the logits of each row are all equal: any temperature gives the same probabilities; T = 1 is kept"

@@ -89,10 +89,17 @@ def _curve(
     gap = np.divide(smoothed, density, out=np.full(POINTS, np.nan), where=near)
     half = np.where(near, Z95 * np.sqrt(variance), np.nan)
     return SmoothCurve(
-        place, np.clip(place + gap, 0.0, 1.0), density, rows, np.maximum(place - half, 0.0),
-        np.minimum(place + half, 1.0), found.value, found.bandwidth,
-        _mean(np.maximum(-whole, 0.0)), _mean(np.maximum(whole, 0.0)),
-    )  # fmt: skip
+        place,
+        np.clip(place + gap, 0.0, 1.0),
+        density,
+        rows,
+        np.maximum(place - half, 0.0),
+        np.minimum(place + half, 1.0),
+        found.value,
+        found.bandwidth,
+        _mean(np.maximum(-whole, 0.0)),
+        _mean(np.maximum(whole, 0.0)),
+    )
 
 
 def _mean(values: Vector) -> float:

@@ -31,9 +31,12 @@ class GapSample:
         squares = bins.weight if weight_squares is None else weight_squares
         spread_of = np.zeros(int(full.sum())) if spread is None else np.maximum(spread[full], 0.0)
         return cls(
-            bins.share[full], np.clip(bins.confidence[full], 0.0, 1.0), bins.gap[full],
-            np.maximum(bins.weight[full] ** 2 / squares[full], 1.0), spread_of,
-        )  # fmt: skip
+            bins.share[full],
+            np.clip(bins.confidence[full], 0.0, 1.0),
+            bins.gap[full],
+            np.maximum(bins.weight[full] ** 2 / squares[full], 1.0),
+            spread_of,
+        )
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -51,9 +54,13 @@ class GapSample:
     def only(self, chosen: NDArray[np.bool_]) -> GapSample:
         """Some of the bins; their shares stay those of all rows."""
         return replace(
-            self, share=self.share[chosen], confidence=self.confidence[chosen], gap=self.gap[chosen],
-            rows=self.rows[chosen], spread=self.spread[chosen],
-        )  # fmt: skip
+            self,
+            share=self.share[chosen],
+            confidence=self.confidence[chosen],
+            gap=self.gap[chosen],
+            rows=self.rows[chosen],
+            spread=self.spread[chosen],
+        )
 
     def far(self, norm: Norm) -> Vector:
         """The largest gap of each bin that these confidences allow: accuracy 0 or 1."""

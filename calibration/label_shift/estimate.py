@@ -85,8 +85,10 @@ class PriorEstimate:
                 f"{100 * self.prior[most]:.1f} % ({100 * self.low[most]:.1f} .. {100 * self.high[most]:.1f})"
             ]
         else:
-            said = [f"no change of the class shares can be told from {self.rows:,} rows; each may be off by up to "
-                    f"{wide:.1f} points. The prior is left as it was"]  # fmt: skip
+            said = [
+                f"no change of the class shares can be told from {self.rows:,} rows; each may be off by up to "
+                f"{wide:.1f} points. The prior is left as it was"
+            ]
         if self.smallest < POOR:
             first, second = (names[k] for k in self.mixed)
             said.append(f"the model hardly tells {first} from {second}: trust the sum of their shares, not each")
@@ -146,10 +148,17 @@ class PriorEstimator:
         agree = bool((np.abs(prior - other.prior) <= reach).all())
         sure = _sureness_p_value(self._calibrated.max(axis=1), self._labels, calibrated.max(axis=1), prior)
         return PriorEstimate(
-            prior, np.maximum(prior - half, 0.0), np.minimum(prior + half, 1.0), base, len(asked), len(self._labels),
-            _p_value(prior, base, covariance, len(self._labels)), agree and sure >= OTHER_PICTURES,
-            other.smallest, other.mixed,
-        )  # fmt: skip
+            prior,
+            np.maximum(prior - half, 0.0),
+            np.minimum(prior + half, 1.0),
+            base,
+            len(asked),
+            len(self._labels),
+            _p_value(prior, base, covariance, len(self._labels)),
+            agree and sure >= OTHER_PICTURES,
+            other.smallest,
+            other.mixed,
+        )
 
 
 def estimate_prior(logits: ArrayLike, labels: ArrayLike, served: ArrayLike) -> PriorEstimate:

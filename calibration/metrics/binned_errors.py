@@ -24,9 +24,13 @@ def ece(probs: ArrayLike, labels: ArrayLike, *, bins: int = 15, weights: ArrayLi
 
 
 def adaptive_ece(
-    probs: ArrayLike, labels: ArrayLike, *, bins: int = 15, weights: ArrayLike | None = None,
+    probs: ArrayLike,
+    labels: ArrayLike,
+    *,
+    bins: int = 15,
+    weights: ArrayLike | None = None,
     scheme: Literal["split", "published"] = "split",
-) -> float:  # fmt: skip
+) -> float:
     """ECE over bins that hold equally many rows.
 
     "split": stable sort by confidence and numpy.array_split, empty parts carry nothing. "published": the widely used
@@ -49,9 +53,13 @@ def adaptive_ece(
 
 
 def classwise_ece(
-    probs: ArrayLike, labels: ArrayLike, *, bins: int = 15, weights: ArrayLike | None = None,
+    probs: ArrayLike,
+    labels: ArrayLike,
+    *,
+    bins: int = 15,
+    weights: ArrayLike | None = None,
     scheme: Literal["all", "published"] = "all",
-) -> float:  # fmt: skip
+) -> float:
     """Mean over classes of the equal-width ECE of p_k against [y = k] (Kull et al. 2019).
 
     "all" averages over all C classes and puts probability 0 into the first bin. "published": the widely used evaluator

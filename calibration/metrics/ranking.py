@@ -103,9 +103,12 @@ def auroc_of(
 
 
 def aurc(
-    probs: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = None,
+    probs: ArrayLike,
+    labels: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
     ties: Literal["average", "order"] = "average",
-) -> float:  # fmt: skip
+) -> float:
     """Area under the risk-coverage curve: mean over k = 1..N of the error rate among the k most confident rows.
 
     Rows of equal confidence count as if in every order ("average"), so shuffling changes nothing; "order" takes them as
@@ -131,6 +134,8 @@ def auroc(probs: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = No
     rows = read_rows(probs, labels, weights)
     right, w, key = rows.correct, rows.weights, rows.ranking
     return auroc_of(
-        key[right], key[~right],
-        None if w is None else w[right], None if w is None else w[~right],
-    )  # fmt: skip
+        key[right],
+        key[~right],
+        None if w is None else w[right],
+        None if w is None else w[~right],
+    )

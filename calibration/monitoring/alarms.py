@@ -44,9 +44,13 @@ class AlarmState:
     def of(cls, alarm: CalibrationAlarm | DriftAlarm) -> AlarmState:
         evidence = alarm.log_evidence
         return cls(
-            alarm.on, alarm.rows, alarm.fired_at, evidence if math.isfinite(evidence) else None, alarm.log_threshold,
+            alarm.on,
+            alarm.rows,
+            alarm.fired_at,
+            evidence if math.isfinite(evidence) else None,
+            alarm.log_threshold,
             alarm.needs,
-        )  # fmt: skip
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -92,10 +96,13 @@ class Watch:
             return cls()
         baseline, beginning = values["baseline"], values["beginning"]
         return cls(
-            float(values["since"]), _settings(CalibrationSettings, values["calibration"]),
-            _settings(DriftSettings, values["drift"]), None if baseline is None else Baseline.from_dict(baseline),
-            None if beginning is None else KnownRows.from_dict(beginning), int(values["window"]),
-        )  # fmt: skip
+            float(values["since"]),
+            _settings(CalibrationSettings, values["calibration"]),
+            _settings(DriftSettings, values["drift"]),
+            None if baseline is None else Baseline.from_dict(baseline),
+            None if beginning is None else KnownRows.from_dict(beginning),
+            int(values["window"]),
+        )
 
 
 _S = TypeVar("_S", CalibrationSettings, DriftSettings)
@@ -132,6 +139,7 @@ class Alarms:
 
     def states(self) -> dict[str, AlarmState]:
         return {
-            "calibration": AlarmState.of(self.calibration), "confidence": AlarmState.of(self.confidence),
+            "calibration": AlarmState.of(self.calibration),
+            "confidence": AlarmState.of(self.confidence),
             "prior": AlarmState.of(self.prior),
-        }  # fmt: skip
+        }

@@ -107,8 +107,10 @@ class Baseline:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "sharpness": self.sharpness, "bias": self.bias.tolist(), "rows": self.rows,
-        }  # fmt: skip
+            "sharpness": self.sharpness,
+            "bias": self.bias.tolist(),
+            "rows": self.rows,
+        }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Baseline:

@@ -37,9 +37,7 @@ class LabelledRow:
     def of(cls, log_p: Array, label: int, covered: float = math.nan) -> LabelledRow:
         """log_p: (C,)"""
         p = np.exp(log_p)
-        return cls(
-            float(p.max()), bool(log_p.argmax() == label), float(-log_p[label]), float(-(p @ log_p)), covered
-        )  # fmt: skip
+        return cls(float(p.max()), bool(log_p.argmax() == label), float(-log_p[label]), float(-(p @ log_p)), covered)
 
 
 @dataclass(frozen=True)
@@ -71,10 +69,12 @@ def rolling(rows: list[LabelledRow]) -> Rolling | None:
     half = Z95 * float(nll.std(ddof=1)) / math.sqrt(n)
     mean = float(nll.mean())
     return Rolling(
-        n, _share(correct, null=float(confidence.mean())), rolling_ece(confidence, correct),
+        n,
+        _share(correct, null=float(confidence.mean())),
+        rolling_ece(confidence, correct),
         Measured(mean, mean - half, mean + half, null=float(entropy.mean())),
         None if np.isnan(covered).any() else _share(covered),
-    )  # fmt: skip
+    )
 
 
 def rolling_ece(confidence: Array, correct: Array) -> Measured:

@@ -35,8 +35,14 @@ def risk_coverage_figure(models: Sequence[Model]) -> Figure:
         for i, model in enumerate(models):
             curve = risk_coverage_of(model.statistics)
             shown = curve.coverage >= 0.02  # below, a handful of rows
-            axes.plot(curve.coverage[shown], curve.risk[shown], color=_LINES[i % len(_LINES)], linewidth=2,
-                      linestyle="-" if i % 2 == 0 else (0, (5, 2)), label=shortened(model.name))  # fmt: skip
+            axes.plot(
+                curve.coverage[shown],
+                curve.risk[shown],
+                color=_LINES[i % len(_LINES)],
+                linewidth=2,
+                linestyle="-" if i % 2 == 0 else (0, (5, 2)),
+                label=shortened(model.name),
+            )
             top = max(top, float(curve.risk[shown].max(initial=0.0)))
         axes.set_xlim(0, 1)
         axes.set_ylim(0, max(top * 1.12, 1e-3))
@@ -66,8 +72,15 @@ def class_figure(models: Sequence[Model]) -> Figure | None:
     with style():
         inches = 1.1 + 0.27 * len(order)
         figure = new_figure(2.0 + 3.5 * len(columns), inches)
-        grid = figure.add_gridspec(1, len(columns), wspace=0.08, left=1.55 / (2.0 + 3.5 * len(columns)), right=0.975,
-                                   top=1 - 0.42 / inches, bottom=0.55 / inches)  # fmt: skip
+        grid = figure.add_gridspec(
+            1,
+            len(columns),
+            wspace=0.08,
+            left=1.55 / (2.0 + 3.5 * len(columns)),
+            right=0.975,
+            top=1 - 0.42 / inches,
+            bottom=0.55 / inches,
+        )
         for j, model in enumerate(columns):
             axes = figure.add_subplot(grid[0, j])
             values = gaps[j][order]

@@ -53,8 +53,17 @@ def _reliability_figure(models: Sequence[Model], bins: int) -> Figure:
     columns = len(models)
     width = 4.6 * columns + 0.7
     figure = new_figure(width, 6.1)
-    grid = figure.add_gridspec(2, columns, height_ratios=[3.4, 1], hspace=0.09, wspace=0.24, left=0.85 / width,
-                               right=1 - 0.25 / width, top=0.865, bottom=0.09)  # fmt: skip
+    grid = figure.add_gridspec(
+        2,
+        columns,
+        height_ratios=[3.4, 1],
+        hspace=0.09,
+        wspace=0.24,
+        left=0.85 / width,
+        right=1 - 0.25 / width,
+        top=0.865,
+        bottom=0.09,
+    )
     for j, model in enumerate(models):
         diagram = reliability_diagram(model.statistics, bins)
         upper, lower = figure.add_subplot(grid[0, j]), figure.add_subplot(grid[1, j])
@@ -80,8 +89,17 @@ def draw_reliability(axes: Axes, diagram: ReliabilityDiagram) -> None:
         inside = diagram.band_low[i] <= y <= diagram.band_high[i]
         axes.plot([x, x], [x, y], color=colour, linewidth=4.5, alpha=0.28, solid_capstyle="butt", zorder=3)
         axes.plot([x, x], [diagram.accuracy_low[i], diagram.accuracy_high[i]], color=colour, linewidth=1, zorder=4)
-        axes.scatter([x], [y], s=[area[i]], marker="o" if over else "D", facecolor="white" if inside else colour,
-                     edgecolor=colour, linewidth=1.5, zorder=5, clip_on=False)  # fmt: skip
+        axes.scatter(
+            [x],
+            [y],
+            s=[area[i]],
+            marker="o" if over else "D",
+            facecolor="white" if inside else colour,
+            edgecolor=colour,
+            linewidth=1.5,
+            zorder=5,
+            clip_on=False,
+        )
     _unit_axes(axes)
     axes.set_ylim(-0.03, 1.04)
     axes.tick_params(labelbottom=False)
@@ -91,8 +109,16 @@ def draw_reliability(axes: Axes, diagram: ReliabilityDiagram) -> None:
 def _band(axes: Axes, d: ReliabilityDiagram) -> None:
     label = "95 % of calibrated models"
     for i in np.flatnonzero(d.filled):
-        axes.fill_between([d.low[i], d.high[i]], d.band_low[i], d.band_high[i], color=GREY, alpha=0.17, linewidth=0,
-                          zorder=1, label=label)  # fmt: skip
+        axes.fill_between(
+            [d.low[i], d.high[i]],
+            d.band_low[i],
+            d.band_high[i],
+            color=GREY,
+            alpha=0.17,
+            linewidth=0,
+            zorder=1,
+            label=label,
+        )
         label = "_"
 
 
@@ -123,11 +149,18 @@ def draw_histogram(axes: Axes, diagram: ReliabilityDiagram, evaluation: Evaluati
     for value, colour, text in marks:
         axes.axvline(value, color=colour, linewidth=1.3, ymax=0.98)
         left = value == low and high > low
-        axes.annotate(f"{text} {100 * value:.1f} %", (value, 0.96 if text == "accuracy" else 0.78),
-                      xycoords=("data", "axes fraction"), xytext=(-4 if left or value > 0.5 else 4, 0),
-                      textcoords="offset points", ha="right" if left or value > 0.5 else "left", va="top", fontsize=8,
-                      color=colour, bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.8},
-                      )  # fmt: skip
+        axes.annotate(
+            f"{text} {100 * value:.1f} %",
+            (value, 0.96 if text == "accuracy" else 0.78),
+            xycoords=("data", "axes fraction"),
+            xytext=(-4 if left or value > 0.5 else 4, 0),
+            textcoords="offset points",
+            ha="right" if left or value > 0.5 else "left",
+            va="top",
+            fontsize=8,
+            color=colour,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.8},
+        )
     _unit_axes(axes)
     axes.set_ylim(0, 1.0)
     axes.set_yticks([0, 0.5, 1], ["0", "50 %", "100 %"])

@@ -164,15 +164,26 @@ class Accumulator:
         kept = None
         if self._kept is not None:
             kept = KeptRows(
-                _join([k.confidence for k in self._kept], np.float64), _join([k.label for k in self._kept], np.int32),
+                _join([k.confidence for k in self._kept], np.float64),
+                _join([k.label for k in self._kept], np.int32),
                 _join([k.correct for k in self._kept], np.bool_),
-            )  # fmt: skip
+            )
         return Statistics(
-            c, self.order, tables["right"], tables["by_predicted"], tables["by_true"], all_right, all_wrong,
-            self._positive.reshape(c, -1), probability,
-            ClassSums(n, top5, zero, nll, nll2, brier, brier2, entropy, squared), pair, count, kept,
+            c,
+            self.order,
+            tables["right"],
+            tables["by_predicted"],
+            tables["by_true"],
+            all_right,
+            all_wrong,
+            self._positive.reshape(c, -1),
+            probability,
+            ClassSums(n, top5, zero, nll, nll2, brier, brier2, entropy, squared),
+            pair,
+            count,
+            kept,
             sampled=self._reservoir.finish(),
-        )  # fmt: skip
+        )
 
 
 def statistics_of(logits: ArrayLike, labels: ArrayLike) -> Statistics:

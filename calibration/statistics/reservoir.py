@@ -102,6 +102,7 @@ def _no_rows(classes: int) -> SampledRows:
 
 def _joined(parts: list[SampledRows]) -> SampledRows:
     return SampledRows(
-        np.concatenate([p.key for p in parts]), np.concatenate([p.label for p in parts]),
+        np.concatenate([p.key for p in parts]),
+        np.concatenate([p.label for p in parts]),
         np.concatenate([p.probs for p in parts]),
-    )  # fmt: skip
+    )

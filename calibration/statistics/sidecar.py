@@ -79,9 +79,10 @@ def compute(file: PredictionsFile, formula: Formula | None = None) -> Statistics
         accumulator.add(part.logits if formula is None or formula.plain else formula.logits(part.logits), part.labels)
     if found == 0:
         raise DataError(
-            "no row has a label" if file.rows else "holds no rows", where=file.path,
+            "no row has a label" if file.rows else "holds no rows",
+            where=file.path,
             fix="evaluation and calibration need labelled predictions",
-        )  # fmt: skip
+        )
     return accumulator.finish()
 
 
@@ -152,10 +153,16 @@ def _statistics(header: dict[str, Any], a: Any) -> Statistics:
     if header["sampled"]:
         sampled = SampledRows(a["sampled_key"], a["sampled_label"], a["sampled_probs"])
     return Statistics(
-        classes=c, order=order, positive=dense(by_class, a["positive_index"], a["positive_count"]),
-        by_true=ClassSums(*(a[f"class_{name}"] for name in _SUMS)), confusion_pair=a["confusion_pair"],
-        confusion_count=a["confusion_count"], kept=kept, sampled=sampled, **tables,
-    )  # fmt: skip
+        classes=c,
+        order=order,
+        positive=dense(by_class, a["positive_index"], a["positive_count"]),
+        by_true=ClassSums(*(a[f"class_{name}"] for name in _SUMS)),
+        confusion_pair=a["confusion_pair"],
+        confusion_count=a["confusion_count"],
+        kept=kept,
+        sampled=sampled,
+        **tables,
+    )
 
 
 def _stamps(file: PredictionsFile) -> list[list[Any]]:

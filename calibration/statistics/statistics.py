@@ -77,13 +77,21 @@ class Statistics:
         count = np.zeros(len(pair), np.int64)
         np.add.at(count, index, np.concatenate([self.confusion_count, other.confusion_count]))
         return Statistics(
-            self.classes, self.order, self.right + other.right, self.wrong_by_predicted + other.wrong_by_predicted,
-            self.wrong_by_true + other.wrong_by_true, self.all_right + other.all_right,
-            self.all_wrong + other.all_wrong, add_counts(self.positive, other.positive),
+            self.classes,
+            self.order,
+            self.right + other.right,
+            self.wrong_by_predicted + other.wrong_by_predicted,
+            self.wrong_by_true + other.wrong_by_true,
+            self.all_right + other.all_right,
+            self.all_wrong + other.all_wrong,
+            add_counts(self.positive, other.positive),
             self.probability + other.probability,
-            self.by_true + other.by_true, pair, count, kept,
+            self.by_true + other.by_true,
+            pair,
+            count,
+            kept,
             sampled=None if self.sampled is None or other.sampled is None else self.sampled + other.sampled,
-        )  # fmt: skip
+        )
 
     def weighted(self, class_weights: ArrayLike | None) -> Statistics:
         """The same rows, each counting `class_weights[label]`: how the metrics would be under another class prior."""
@@ -130,9 +138,11 @@ class Statistics:
         if self.class_weights is None:
             n = self.all_right.count + self.all_wrong.count
             return Bins(
-                n, n.astype(np.float64), self.all_right.total + self.all_wrong.total,
+                n,
+                n.astype(np.float64),
+                self.all_right.total + self.all_wrong.total,
                 self.all_right.count.astype(np.float64),
-            )  # fmt: skip
+            )
         right_n, right_sum = self.right.over_classes(self.weights)
         wrong_n, wrong_sum = self.wrong_by_true.over_classes(self.weights)
         rows = (self.right.count + self.wrong_by_true.count).sum(axis=0)
@@ -196,9 +206,11 @@ class Statistics:
     def class_probability_bins(self, k: int, count: int = 15) -> Bins:
         """Equal-width bins of p_k against y = k, unweighted, in at most `order` bins."""
         cells = Bins(
-            self.probability.count[k], self.probability.count[k].astype(np.float64), self.probability.total[k],
+            self.probability.count[k],
+            self.probability.count[k].astype(np.float64),
+            self.probability.total[k],
             self.positive[k].astype(np.float64),
-        )  # fmt: skip
+        )
         count = min(check_bins(count), self.order)
         return _merge(cells, grid(self.order).bins(count), count)
 

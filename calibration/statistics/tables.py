@@ -72,6 +72,7 @@ class KeptRows:
 
     def __add__(self, other: KeptRows) -> KeptRows:
         return KeptRows(
-            np.concatenate([self.confidence, other.confidence]), np.concatenate([self.label, other.label]),
+            np.concatenate([self.confidence, other.confidence]),
+            np.concatenate([self.label, other.label]),
             np.concatenate([self.correct, other.correct]),
-        )  # fmt: skip
+        )

@@ -32,18 +32,37 @@ def finished(chart: alt.TopLevelMixin, colours: Palette) -> Any:
     }  # fmt: skip
     chart = alt.layer(chart) if isinstance(chart, alt.Chart) else chart
     return chart.configure(  # type: ignore[attr-defined]
-        font=FONT, background="transparent", axis=axis,
-        legend={"labelColor": colours.text, "titleColor": colours.text, "labelFontSize": 12, "titleFontSize": 12,
-                "orient": "top", "labelLimit": 0, "columns": 2},
+        font=FONT,
+        background="transparent",
+        axis=axis,
+        legend={
+            "labelColor": colours.text,
+            "titleColor": colours.text,
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "orient": "top",
+            "labelLimit": 0,
+            "columns": 2,
+        },
         title={"color": colours.text, "fontSize": 13, "fontWeight": "normal", "anchor": "start"},
         view={"stroke": None},
-    )  # fmt: skip
+    )
 
 
 def lines(
-    table: pd.DataFrame, *, x: str, y: str, series: str | None, colours: Palette, title: str, percent: bool = False,
-    order: Sequence[str] = (), height: int = 240, x_title: str = "Epoch", form: str = "~g",
-) -> alt.LayerChart:  # fmt: skip
+    table: pd.DataFrame,
+    *,
+    x: str,
+    y: str,
+    series: str | None,
+    colours: Palette,
+    title: str,
+    percent: bool = False,
+    order: Sequence[str] = (),
+    height: int = 240,
+    x_title: str = "Epoch",
+    form: str = "~g",
+) -> alt.LayerChart:
     """Lines over epochs with a mark at each, one colour and one mark shape a series. Columns: x, y, series."""
     exact = ".2%" if percent else ",.1f" if form == ",d" else ".4f"
     names = list(order) or [title]
@@ -54,14 +73,23 @@ def lines(
     base = alt.Chart(shown).encode(
         x=alt.X(f"{x}:Q", title=x_title, axis=alt.Axis(format="d", tickMinStep=1, grid=False)),
         y=alt.Y(
-            f"{y}:Q", title=None, scale=alt.Scale(zero=False, nice=True),
-            axis=alt.Axis(format=".0%" if percent and _wide(table[y]) else ".1%" if percent else form, tickCount=5,
-                          minExtent=Y_ROOM, maxExtent=Y_ROOM + 14),
+            f"{y}:Q",
+            title=None,
+            scale=alt.Scale(zero=False, nice=True),
+            axis=alt.Axis(
+                format=".0%" if percent and _wide(table[y]) else ".1%" if percent else form,
+                tickCount=5,
+                minExtent=Y_ROOM,
+                maxExtent=Y_ROOM + 14,
+            ),
         ),
         color=alt.Color(f"{by}:N", scale=alt.Scale(domain=names, range=list(colours.series)), legend=legend),
-        tooltip=[alt.Tooltip(f"{by}:N", title="Run"), alt.Tooltip(f"{x}:Q", title=x_title),
-                 alt.Tooltip(f"{y}:Q", title=title, format=exact)],
-    )  # fmt: skip
+        tooltip=[
+            alt.Tooltip(f"{by}:N", title="Run"),
+            alt.Tooltip(f"{x}:Q", title=x_title),
+            alt.Tooltip(f"{y}:Q", title=title, format=exact),
+        ],
+    )
     points = base.mark_point(filled=True, size=36).encode(
         shape=alt.Shape(f"{by}:N", scale=alt.Scale(domain=names, range=shapes), legend=legend)
     )
@@ -92,9 +120,15 @@ def bands(table: pd.DataFrame, *, colours: Palette, title: str, height: int = 24
 
 
 def bars(
-    table: pd.DataFrame, *, name: str, value: str, colours: Palette, title: str, reference: float | None = None,
+    table: pd.DataFrame,
+    *,
+    name: str,
+    value: str,
+    colours: Palette,
+    title: str,
+    reference: float | None = None,
     form: str = ".3f",
-) -> alt.LayerChart:  # fmt: skip
+) -> alt.LayerChart:
     """A horizontal bar for each name, in the order given. Names that are long lose their middle, not their end."""
     order = list(table[name])
     base = alt.Chart(table).encode(
@@ -120,26 +154,42 @@ def paired_bars(table: pd.DataFrame, *, colours: Palette) -> alt.LayerChart:
     names = list(dict.fromkeys(table["class"]))
     answers = list(dict.fromkeys(table["answer"]))
     base = alt.Chart(table).encode(
-        y=alt.Y("class:N", sort=names, title=None,
-                axis=alt.Axis(labelLimit=0, labelExpr=_middle_cut(20), minExtent=60)),
+        y=alt.Y(
+            "class:N", sort=names, title=None, axis=alt.Axis(labelLimit=0, labelExpr=_middle_cut(20), minExtent=60)
+        ),
         yOffset=alt.YOffset("answer:N", sort=answers),
         x=alt.X("probability:Q", title="Probability", scale=alt.Scale(domain=[0, 1]), axis=share_axis()),
-        color=alt.Color("answer:N", sort=answers, legend=alt.Legend(title=None),
-                        scale=alt.Scale(domain=answers, range=[colours.neutral, colours.under])),
-        tooltip=[alt.Tooltip("class:N", title="Class"), alt.Tooltip("answer:N", title="Answer"),
-                 alt.Tooltip("probability:Q", title="Probability", format=".2%")],
-    )  # fmt: skip
+        color=alt.Color(
+            "answer:N",
+            sort=answers,
+            legend=alt.Legend(title=None),
+            scale=alt.Scale(domain=answers, range=[colours.neutral, colours.under]),
+        ),
+        tooltip=[
+            alt.Tooltip("class:N", title="Class"),
+            alt.Tooltip("answer:N", title="Answer"),
+            alt.Tooltip("probability:Q", title="Probability", format=".2%"),
+        ],
+    )
     return alt.layer(base.mark_bar()).properties(height=60 + 30 * len(names))
 
 
 def columns(table: pd.DataFrame, *, x: str, x2: str, y: str, colours: Palette, title: str) -> alt.LayerChart:
     """Counts over time, a column from `x` to `x2`."""
-    bars = alt.Chart(table).mark_rect(color=colours.under, stroke=colours.background, strokeWidth=0.5).encode(
-        alt.X(f"{x}:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=6)), alt.X2(x2),
-        alt.Y(f"{y}:Q", title=None, axis=alt.Axis(tickCount=4, format="~s", minExtent=Y_ROOM)), y2=alt.datum(0),
-        tooltip=[alt.Tooltip(f"{x}:T", title="From", format="%Y-%m-%d %H:%M:%S"),
-                 alt.Tooltip(f"{y}:Q", title="Rows", format=",")],
-    )  # fmt: skip
+    bars = (
+        alt.Chart(table)
+        .mark_rect(color=colours.under, stroke=colours.background, strokeWidth=0.5)
+        .encode(
+            alt.X(f"{x}:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=6)),
+            alt.X2(x2),
+            alt.Y(f"{y}:Q", title=None, axis=alt.Axis(tickCount=4, format="~s", minExtent=Y_ROOM)),
+            y2=alt.datum(0),
+            tooltip=[
+                alt.Tooltip(f"{x}:T", title="From", format="%Y-%m-%d %H:%M:%S"),
+                alt.Tooltip(f"{y}:Q", title="Rows", format=","),
+            ],
+        )
+    )
     return alt.layer(bars).properties(height=240, title=title)
 
 
@@ -150,17 +200,24 @@ def quantiles(table: pd.DataFrame, *, colours: Palette, title: str) -> alt.Layer
     legend = alt.Legend(title=None, columns=3)
     base = alt.Chart(table).encode(
         x=alt.X("time:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=6)),
-        y=alt.Y("ms:Q", title=None, scale=alt.Scale(zero=True),
-                axis=alt.Axis(tickCount=5, format="~s", minExtent=Y_ROOM)),
+        y=alt.Y(
+            "ms:Q", title=None, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5, format="~s", minExtent=Y_ROOM)
+        ),
         color=alt.Color("quantile:N", scale=scale, legend=legend, sort=names),
-        tooltip=[alt.Tooltip("time:T", title="Until", format="%Y-%m-%d %H:%M:%S"),
-                 alt.Tooltip("quantile:N", title="Share of the answers"),
-                 alt.Tooltip("ms:Q", title="Took at most (ms)", format=",.2f")],
-    )  # fmt: skip
+        tooltip=[
+            alt.Tooltip("time:T", title="Until", format="%Y-%m-%d %H:%M:%S"),
+            alt.Tooltip("quantile:N", title="Share of the answers"),
+            alt.Tooltip("ms:Q", title="Took at most (ms)", format=",.2f"),
+        ],
+    )
     points = base.mark_point(filled=True, size=30).encode(
-        shape=alt.Shape("quantile:N", sort=names, legend=legend,
-                        scale=alt.Scale(domain=names, range=["circle", "square", "diamond"][: len(names)]))
-    )  # fmt: skip
+        shape=alt.Shape(
+            "quantile:N",
+            sort=names,
+            legend=legend,
+            scale=alt.Scale(domain=names, range=["circle", "square", "diamond"][: len(names)]),
+        )
+    )
     return (base.mark_line(strokeWidth=2) + points).properties(height=240, title=title)
 
 
@@ -175,9 +232,18 @@ def steps(table: pd.DataFrame, *, colours: Palette, title: str) -> alt.LayerChar
         alt.Tooltip("high:Q", title="To", format=".0%"), alt.Tooltip("share:Q", title="Share", format=".2%"),
     ]  # fmt: skip
     legend = alt.Legend(title=None) if len(kinds) > 1 else None
-    areas = alt.Chart(table).mark_rect(opacity=0.45).encode(
-        x, alt.X2("high:Q"), y, color=alt.Color("rows:N", scale=scale, legend=legend), y2=alt.datum(0), tooltip=tooltip
-    )  # fmt: skip
+    areas = (
+        alt.Chart(table)
+        .mark_rect(opacity=0.45)
+        .encode(
+            x,
+            alt.X2("high:Q"),
+            y,
+            color=alt.Color("rows:N", scale=scale, legend=legend),
+            y2=alt.datum(0),
+            tooltip=tooltip,
+        )
+    )
     return alt.layer(areas).properties(height=240, title=title)
 
 

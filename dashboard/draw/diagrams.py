@@ -24,31 +24,41 @@ def reliability(
     if edges:
         band = base.mark_rect(color=colours.band).encode(
             _claimed("low"), alt.X2("high:Q"), _right("band_low"), alt.Y2("band_high:Q")
-        )  # fmt: skip
+        )
     else:
         band = base.mark_rule(color=colours.band, strokeWidth=10).encode(x, _right("band_low"), alt.Y2("band_high:Q"))
     verdict = _verdict_colour(colours)
-    stems = alt.Chart(table).mark_rule(strokeWidth=4, opacity=0.55).encode(
-        x, _right("confidence"), alt.Y2("accuracy:Q"), color=verdict
-    )  # fmt: skip
+    stems = (
+        alt.Chart(table)
+        .mark_rule(strokeWidth=4, opacity=0.55)
+        .encode(x, _right("confidence"), alt.Y2("accuracy:Q"), color=verdict)
+    )
     limits = [alt.Tooltip("low:Q", title="From", format=".2%"), alt.Tooltip("high:Q", title="To", format=".2%")]
     chosen = alt.selection_point(name="bin", fields=["bin"], on="click", clear="dblclick", empty=False)
-    marks = alt.Chart(table).mark_point(filled=True, opacity=1, clip=True, strokeWidth=2).encode(
-        x, y, color=verdict,
-        shape=_VERDICT_SHAPE,
-        size=alt.Size("share:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[45, 700])),
-        stroke=alt.condition(chosen, alt.value(colours.text), alt.value(colours.background)),
-        tooltip=[
-            alt.Tooltip("bin:Q", title="Bin"), *(limits if edges else []),
-            alt.Tooltip("rows:Q", title="Rows", format=","),
-            alt.Tooltip("confidence:Q", title="Mean confidence", format=".2%"),
-            alt.Tooltip("accuracy:Q", title="Accuracy", format=".2%"),
-            alt.Tooltip("accuracy_low:Q", title="Accuracy, 95 % from", format=".2%"),
-            alt.Tooltip("accuracy_high:Q", title="Accuracy, 95 % to", format=".2%"),
-            alt.Tooltip("gap:Q", title="Confidence - accuracy", format="+.2%"),
-            alt.Tooltip("verdict:N", title="The bin is"),
-        ],
-    ).add_params(chosen)  # fmt: skip
+    marks = (
+        alt.Chart(table)
+        .mark_point(filled=True, opacity=1, clip=True, strokeWidth=2)
+        .encode(
+            x,
+            y,
+            color=verdict,
+            shape=_VERDICT_SHAPE,
+            size=alt.Size("share:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[45, 700])),
+            stroke=alt.condition(chosen, alt.value(colours.text), alt.value(colours.background)),
+            tooltip=[
+                alt.Tooltip("bin:Q", title="Bin"),
+                *(limits if edges else []),
+                alt.Tooltip("rows:Q", title="Rows", format=","),
+                alt.Tooltip("confidence:Q", title="Mean confidence", format=".2%"),
+                alt.Tooltip("accuracy:Q", title="Accuracy", format=".2%"),
+                alt.Tooltip("accuracy_low:Q", title="Accuracy, 95 % from", format=".2%"),
+                alt.Tooltip("accuracy_high:Q", title="Accuracy, 95 % to", format=".2%"),
+                alt.Tooltip("gap:Q", title="Confidence - accuracy", format="+.2%"),
+                alt.Tooltip("verdict:N", title="The bin is"),
+            ],
+        )
+        .add_params(chosen)
+    )
     return alt.layer(band, diagonal, stems, marks).properties(height=height, title=title)
 
 
@@ -91,7 +101,10 @@ def curve(table: pd.DataFrame, *, colours: Palette, title: str, height: int = 37
     chosen = alt.selection_point(name="bin", fields=["confidence"], on="click", clear="dblclick", empty=False)
     spots = alt.Chart(table[table["mark"]]).mark_point(filled=True, opacity=1, clip=True, size=55, strokeWidth=1)
     points = spots.encode(
-        x, y, color=_verdict_colour(colours), shape=_VERDICT_SHAPE,
+        x,
+        y,
+        color=_verdict_colour(colours),
+        shape=_VERDICT_SHAPE,
         stroke=alt.condition(chosen, alt.value(colours.text), alt.value(colours.background)),
         tooltip=[
             alt.Tooltip("confidence:Q", title="Confidence", format=".1%"),
@@ -102,7 +115,7 @@ def curve(table: pd.DataFrame, *, colours: Palette, title: str, height: int = 37
             alt.Tooltip("gap:Q", title="Confidence - accuracy", format="+.2%"),
             alt.Tooltip("verdict:N", title="The model is here"),
         ],
-    ).add_params(chosen)  # fmt: skip
+    ).add_params(chosen)
     return alt.layer(band, diagonal, *gaps, trail, points).properties(height=height, title=title)
 
 

@@ -124,7 +124,8 @@ class Shelf:
         classes = len(predictions.source.class_names)
         near = (run.path, run.path.parent) if run.path != self.root else (run.path,)
         mine = [
-            c for c in self.calibrators
+            c
+            for c in self.calibrators
             if c.calibrator.classes == classes and (c.path.is_relative_to(run.path) or c.path.parent in near)
-        ]  # fmt: skip
+        ]
         return tuple(sorted(mine, key=lambda c: (not c.path.is_relative_to(run.path), c.name)))

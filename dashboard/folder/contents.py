@@ -95,24 +95,35 @@ def tokens_of(file: Stamp) -> TokenGallery:
     if version > TOKENS_VERSION:
         raise FormatError(
             f"token pictures of format {version} are newer than this Calibrant reads ({TOKENS_VERSION})",
-            where=file.path, fix="update Calibrant",
-        )  # fmt: skip
+            where=file.path,
+            fix="update Calibrant",
+        )
     try:
         rows, columns = block["grid"]
         names = tuple(map(str, block["class_names"]))
         pictures = tuple(
             TokenPicture(
-                file.path.with_name(Path(str(p["file"])).name), str(p["id"]), int(p["label"]), int(p["predicted"]),
-                float(p["confidence"]), tuple(map(int, p["tokens"])), tuple(map(int, p["patches"])),
+                file.path.with_name(Path(str(p["file"])).name),
+                str(p["id"]),
+                int(p["label"]),
+                int(p["predicted"]),
+                float(p["confidence"]),
+                tuple(map(int, p["tokens"])),
+                tuple(map(int, p["patches"])),
             )
             for p in block["pictures"]
-        )  # fmt: skip
+        )
         if any(not 0 <= p.predicted < len(names) or not -1 <= p.label < len(names) for p in pictures):
             raise ValueError("class")
         return TokenGallery(
-            str(block["method"]), bool(block["merged"]), str(block["split"]), names,
-            tuple(map(int, block["blocks"])), (int(rows), int(columns)), pictures,
-        )  # fmt: skip
+            str(block["method"]),
+            bool(block["merged"]),
+            str(block["split"]),
+            names,
+            tuple(map(int, block["blocks"])),
+            (int(rows), int(columns)),
+            pictures,
+        )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise FormatError(
             "does not describe token pictures", where=file.path, fix="train again, or delete it"

@@ -58,21 +58,29 @@ def scan(root: Path) -> Shelf:
     runs = [_run(root, folder, predictions.get(folder, []), reader) for folder in folders]
     models = [
         Model(name_below(root, p), p, p.stat().st_size, card)
-        for p in files if p.suffix == ".onnx"
-        for card in [reader.read(p, _read_card)] if card is not None
-    ]  # fmt: skip
+        for p in files
+        if p.suffix == ".onnx"
+        for card in [reader.read(p, _read_card)]
+        if card is not None
+    ]
     calibrators = [
         CalibratorRef(name_below(root, p), p, c)
-        for p in files if p.suffix == ".json" and p.name not in _RUN_FILES
-        for c in [reader.read(p, _read_calibrator)] if c is not None
-    ]  # fmt: skip
+        for p in files
+        if p.suffix == ".json" and p.name not in _RUN_FILES
+        for c in [reader.read(p, _read_calibrator)]
+        if c is not None
+    ]
     logs = sorted({p.parent for p in files if p.name.endswith(FEEDBACK_SUFFIX)})
     feedback = tuple(FeedbackRef(name_below(root, folder), folder) for folder in logs)
     return Shelf(
-        root, tuple(sorted(runs, key=lambda r: r.name)), tuple(sorted(models, key=lambda m: m.name)),
-        tuple(sorted(calibrators, key=lambda c: c.name)), feedback, features,
+        root,
+        tuple(sorted(runs, key=lambda r: r.name)),
+        tuple(sorted(models, key=lambda m: m.name)),
+        tuple(sorted(calibrators, key=lambda c: c.name)),
+        feedback,
+        features,
         tuple(sorted(troubles, key=lambda t: t.where)),
-    )  # fmt: skip
+    )
 
 
 class _Reader:

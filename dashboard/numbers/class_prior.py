@@ -32,10 +32,14 @@ def control(shelf: Shelf, predictions: PredictionsRef, *, disabled: bool) -> Tar
     others = _others(shelf, predictions)
     options = [AS_IS, UNIFORM, *([TRAINING] if predictions.source.train_prior else []), *others, TYPED]
     chosen = controls.choose(
-        "Class prior", options, key="target", labels=_LABELS | others, disabled=disabled,
+        "Class prior",
+        options,
+        key="target",
+        labels=_LABELS | others,
+        disabled=disabled,
         help="Weighs each row so that the classes are as common as chosen: the numbers to expect under that class "
         "prior. Works for all rows together.",
-    )  # fmt: skip
+    )
     if disabled or chosen == AS_IS:
         return None
     if chosen == UNIFORM:
@@ -90,10 +94,12 @@ def served_labels(path: Path, names: tuple[str, ...]) -> list[float]:
 def _typed(predictions: PredictionsRef) -> Target:
     names = predictions.source.class_names
     text = controls.write(
-        "Shares of the classes", key="weights", placeholder=f"{names[0]}=3, *=1",
+        "Shares of the classes",
+        key="weights",
+        placeholder=f"{names[0]}=3, *=1",
         help="Name=share, separated by commas; *=1 is for every class that is not named. Or a number for every class, "
         "in order. Shares add up to 1, counts need not.",
-    )  # fmt: skip
+    )
     if not text.strip():
         return UNIFORM
     try:
@@ -115,6 +121,7 @@ def _of_rows_here(shares: Sequence[float], predictions: PredictionsRef) -> Targe
     if lost > 0:
         st.warning(
             f"{100 * lost / float(np.sum(shares)):.1f} % of that prior belongs to classes without a row here; the "
-            "numbers are about the others.", icon=":material/warning:",
-        )  # fmt: skip
+            "numbers are about the others.",
+            icon=":material/warning:",
+        )
     return tuple((found / found.sum()).tolist())

@@ -126,9 +126,10 @@ def selection(scored: Scored, bins: int, predicted: tuple[int, ...], *, kind: Ki
     return Predicted(
         rows,
         float(table.correct_sum.sum() / table.weight.sum()),
-        Measured(curve(scored, predicted=predicted).value) if kind == "smooth"
+        Measured(curve(scored, predicted=predicted).value)
+        if kind == "smooth"
         else measure_gaps(GapSample.of(table), "sum", draws=_CLASS_DRAWS),
-    )  # fmt: skip
+    )
 
 
 @lru_cache(512)
@@ -186,13 +187,16 @@ def summary(before: Scored, after: Scored | None, *, bins: int = DEFAULT_BINS, t
     ref = None if after is None else after.calibrator
     temperature = None if ref is None else ref.calibrator.parameters.get("temperature")
     return Summary(
-        found.rows, found.effective_rows,
-        Measured(accuracy, *share_interval(accuracy, found.effective_rows)), float(recall.mean()),
-        _nll(found), calibration_error(before, bins, target=target),
+        found.rows,
+        found.effective_rows,
+        Measured(accuracy, *share_interval(accuracy, found.effective_rows)),
+        float(recall.mean()),
+        _nll(found),
+        calibration_error(before, bins, target=target),
         None if after is None else _nll(statistics(after, target)),
         None if after is None else calibration_error(after, bins, target=target),
         float(temperature) if isinstance(temperature, int | float) else None,
-    )  # fmt: skip
+    )
 
 
 def summary_of(before: Statistics, after: Statistics) -> Summary:
@@ -204,9 +208,16 @@ def summary_of(before: Statistics, after: Statistics) -> Summary:
         measure_gaps(gap_sample(s, DEFAULT_BINS), "sum", value=ece_of(s.bins(DEFAULT_BINS))) for s in (before, after)
     )
     return Summary(
-        after.rows, after.effective_rows, Measured(accuracy, *share_interval(accuracy, after.effective_rows)),
-        float(recall.mean()), _nll(before), first, _nll(after), second, None,
-    )  # fmt: skip
+        after.rows,
+        after.effective_rows,
+        Measured(accuracy, *share_interval(accuracy, after.effective_rows)),
+        float(recall.mean()),
+        _nll(before),
+        first,
+        _nll(after),
+        second,
+        None,
+    )
 
 
 def _nll(found: Statistics) -> float:

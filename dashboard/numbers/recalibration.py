@@ -47,29 +47,38 @@ def try_out(model: Model, served: Served) -> Trial:
     known = order[served.labels[order] >= 0]
     if len(known) < FEWEST_LABELS:
         raise DataError(
-            f"{len(known)} labels are too few to recalibrate", where=served.model.name,
+            f"{len(known)} labels are too few to recalibrate",
+            where=served.model.name,
             fix=f"wait for {FEWEST_LABELS} of them",
-        )  # fmt: skip
+        )
     raw = DeployedFormula.of(model.card).raw(served.logits[known])
     if raw is None:
         method = (model.card.calibrator or {}).get("method")
         raise ModelError(
             f"the file's calibrator ({method}) cannot be undone, so the network's own logits are not known",
-            where=model.name, fix="collect predictions with calibrant predict RUN and use calibrant calibrate",
-        )  # fmt: skip
+            where=model.name,
+            fix="collect predictions with calibrant predict RUN and use calibrant calibrate",
+        )
     labels = served.labels[known]
     half = len(known) // 2
     trial = _fit(model, raw[:half], labels[:half])
     after = _probabilities(model, trial, raw[half:])
-    calibrator = _fit(model, raw, labels).with_context(fitted_on={
-        "path": "feedback log", "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "model": {"name": served.model.name, "version": served.model.version, "onnx_sha256": served.model.sha256},
-    })  # fmt: skip
+    calibrator = _fit(model, raw, labels).with_context(
+        fitted_on={
+            "path": "feedback log",
+            "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "model": {"name": served.model.name, "version": served.model.version, "onnx_sha256": served.model.sha256},
+        }
+    )
     parameters: Any = (model.card.calibrator or {}).get("parameters") or {}
     return Trial(
-        half, len(known) - half, evaluate(statistics_of(served.logits[known[half:]], labels[half:])),
-        evaluate(statistics_of_probabilities(after, labels[half:])), calibrator, parameters.get("temperature"),
-    )  # fmt: skip
+        half,
+        len(known) - half,
+        evaluate(statistics_of(served.logits[known[half:]], labels[half:])),
+        evaluate(statistics_of_probabilities(after, labels[half:])),
+        calibrator,
+        parameters.get("temperature"),
+    )
 
 
 def _fit(model: Model, logits: NDArray[np.float64], labels: NDArray[np.int64]) -> Calibrator:

@@ -33,9 +33,11 @@ class Picture:
 
 def choose(shelf: Shelf, model: Model) -> list[Picture]:
     uploaded = st.file_uploader(
-        f"Pictures (up to {MOST_PICTURES}, {UPLOAD_MEGABYTES} MB each)", type=[s[1:] for s in IMAGE_SUFFIXES],
-        accept_multiple_files=True, key="upload",
-    )  # fmt: skip
+        f"Pictures (up to {MOST_PICTURES}, {UPLOAD_MEGABYTES} MB each)",
+        type=[s[1:] for s in IMAGE_SUFFIXES],
+        accept_multiple_files=True,
+        key="upload",
+    )
     found: list[Picture] = []
     for file in uploaded[:MOST_PICTURES]:
         try:
@@ -94,9 +96,13 @@ def _samples_of(run: Run, where: tuple[Any, ...]) -> list[Picture]:
     table = rows.rows_of(scored)
     pages = max(1, len(table.label) // 3)
     page = controls.slide(
-        "Samples", 1, min(pages, 200), key="sample", default=1,
+        "Samples",
+        1,
+        min(pages, 200),
+        key="sample",
+        default=1,
         help=f"Three pictures at a time from {best.name} of the run, spread over all of it.",
-    )  # fmt: skip
+    )
     # A fixed shuffle: neighbours in a file are of one class.
     order = np.random.default_rng(0).permutation(len(table.label))
     chosen = np.sort(order[3 * (page - 1) : 3 * page])

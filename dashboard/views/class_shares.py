@@ -38,11 +38,12 @@ def render(log: FeedbackRef, files: tuple[Stamp, ...], chosen: str, model: Model
         "to": 100 * found.high[most],
     })  # fmt: skip
     st.dataframe(
-        table, hide_index=True, width="stretch", key="class-shares",
-        column_config={
-            name: st.column_config.NumberColumn(format="%.1f") for name in table.columns if name != "Class"
-        },
-    )  # fmt: skip
+        table,
+        hide_index=True,
+        width="stretch",
+        key="class-shares",
+        column_config={name: st.column_config.NumberColumn(format="%.1f") for name in table.columns if name != "Class"},
+    )
     if len(names) > MOST_SHARES:
         st.markdown(f"The {MOST_SHARES} of {len(names):,} classes whose share differs most.")
     downloads.offer("class-shares", table)

@@ -37,10 +37,13 @@ def render(shelf: Shelf, summaries: dict[str, Summary]) -> None:
     st.subheader("Compare")
     names = list(summaries)
     chosen = controls.choose_several(
-        "Runs and deployed files to compare", names, key="compare", default=names[: min(3, len(names))],
+        "Runs and deployed files to compare",
+        names,
+        key="compare",
+        default=names[: min(3, len(names))],
         most=MOST_COMPARED,
         help="Two to six. Ranks say which run is best, second, ... by each number; the mean rank sums them up.",
-    )  # fmt: skip
+    )
     if len(chosen) < 2:
         st.markdown("Choose a second run.")
         return
@@ -71,9 +74,12 @@ def render(shelf: Shelf, summaries: dict[str, Summary]) -> None:
         if bins is not None:
             with columns[i % len(columns)]:
                 elements.chart(
-                    f"reliability-{name}", bins, partial(diagrams.reliability, bins, title=short(name, 48), height=240),
-                    alt=f"Reliability diagram of {name}", key=f"compare-{name}",
-                )  # fmt: skip
+                    f"reliability-{name}",
+                    bins,
+                    partial(diagrams.reliability, bins, title=short(name, 48), height=240),
+                    alt=f"Reliability diagram of {name}",
+                    key=f"compare-{name}",
+                )
     if any(shelf.model(name) for name in chosen):
         st.markdown("Runs are drawn as the network says, deployed files as they answer.")
 
@@ -100,24 +106,32 @@ def _paired(shelf: Shelf, chosen: list[str]) -> None:
     if found is None:
         st.markdown("They were not measured on the same rows, so there is no paired comparison.")
         return
-    table = pd.DataFrame([
-        {"Number": metric(key).title()}
-        | {
-            column: None if value is None else metric(key).scale * value
-            for column, value in (
-                ("First run", d.first), ("Second run", d.second), ("Second minus first", d.difference),
-                ("95 % from", d.low), ("to", d.high),
-            )
-        }
-        | {"Clear": "yes" if d.clear else "no: may be chance"}
-        for key, d in found.items()
-    ])  # fmt: skip
+    table = pd.DataFrame(
+        [
+            {"Number": metric(key).title()}
+            | {
+                column: None if value is None else metric(key).scale * value
+                for column, value in (
+                    ("First run", d.first),
+                    ("Second run", d.second),
+                    ("Second minus first", d.difference),
+                    ("95 % from", d.low),
+                    ("to", d.high),
+                )
+            }
+            | {"Clear": "yes" if d.clear else "no: may be chance"}
+            for key, d in found.items()
+        ]
+    )
     st.dataframe(
-        table, hide_index=True, width="stretch", key="paired-table",
+        table,
+        hide_index=True,
+        width="stretch",
+        key="paired-table",
         column_config={
             c: st.column_config.NumberColumn(format="%.4f") for c in table.columns if c not in ("Number", "Clear")
         },
-    )  # fmt: skip
+    )
     st.markdown(
         f"On the same rows, before calibration. First: **{plain(chosen[0])}**, second: **{plain(chosen[1])}**. Clear: "
         "the 95 % interval of the difference does not hold 0."

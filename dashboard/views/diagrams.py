@@ -93,9 +93,10 @@ def _draw(side: Side, name: str, top: float, bins: int) -> None:
     )
     spread = table_of(side.bars)
     elements.drawing(
-        diagrams.histogram(spread, colours=elements.colours(), top=top), alt=f"Confidence histogram, {side.title}",
+        diagrams.histogram(spread, colours=elements.colours(), top=top),
+        alt=f"Confidence histogram, {side.title}",
         key=f"histogram-{side.key}",
-    )  # fmt: skip
+    )
     downloads.offer(name, table.drop(columns="mark", errors="ignore"), _Both(draw, spread, top))
     _remember_click(side, event, bins)
 

@@ -46,7 +46,7 @@ def render(shelf: Shelf) -> None:
         st.code(
             "calibrant features --model vit_base_patch16_dinov3.lvd1689m --data images --out runs/features",
             language="bash",
-        )  # fmt: skip
+        )
         return
     name = controls.choose("Features", [f.name for f in shelf.features], key="features")
     features = next(f for f in shelf.features if f.name == name)
@@ -91,10 +91,11 @@ def _form(features: FeaturesRef) -> None:
     left, middle, right = st.columns([2, 2, 3], vertical_alignment="center")
     with middle:
         keep = controls.switch(
-            "Keep the run", key="keep",
+            "Keep the run",
+            key="keep",
             help="Writes model and predictions below lab/, to look at on the other pages and to export. The file "
             "holds the backbone too, so it can be large.",
-        )  # fmt: skip
+        )
     with right:
         st.button("All switches off", icon=":material/restart_alt:", key="all-off", type="tertiary", on_click=_all_off)
     try:
@@ -131,10 +132,16 @@ def _control(switch: Switch, kind: str) -> Value:
     number = int if isinstance(switch.default, int) else float
     return number(
         st.slider(
-            switch.label, number(low), number(high), step=number(step), key=key, help=switch.tooltip(), disabled=off,
+            switch.label,
+            number(low),
+            number(high),
+            step=number(step),
+            key=key,
+            help=switch.tooltip(),
+            disabled=off,
             format=None if step >= 0.01 else "%.4f",
         )
-    )  # fmt: skip
+    )
 
 
 def _all_off() -> None:
@@ -271,9 +278,12 @@ def _table(done: Sequence[State]) -> None:
     table = pd.DataFrame(lines)
     config: dict[str, Any] = {name: st.column_config.TextColumn(help=_HELP.get(name)) for name in base}
     st.dataframe(
-        table, hide_index=True, width="stretch", key="lab-table",
+        table,
+        hide_index=True,
+        width="stretch",
+        key="lab-table",
         column_config={"Head": st.column_config.TextColumn(pinned=True, width="medium"), **config},
-    )  # fmt: skip
+    )
     st.markdown(
         f"On {split} images. The row of the baseline shows its numbers, the others "
         "the difference from it, in points. One run is one seed: differences of a point may be chance; "

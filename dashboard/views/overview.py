@@ -42,8 +42,13 @@ _HELP = {
 def render(shelf: Shelf) -> None:
     st.title("Overview")
     if settings.demo_is_open():
-        st.button("Back to your own runs", icon=":material/arrow_back:", key="close-demo",
-                  on_click=settings.open_demo, args=(False,))  # fmt: skip
+        st.button(
+            "Back to your own runs",
+            icon=":material/arrow_back:",
+            key="close-demo",
+            on_click=settings.open_demo,
+            args=(False,),
+        )
     if _demo_states(shelf.root):
         st.fragment(_follow_demo, run_every=1)(shelf.root)
     if not shelf.runs and not shelf.models:
@@ -75,8 +80,14 @@ def _many(n: int, what: str) -> str:
 def _empty(shelf: Shelf) -> None:
     st.markdown(f"There are no runs below **{plain(shelf.root.name)}** yet.")
     if settings.given().demo is not None and not settings.demo_is_open():
-        st.button("Open the demo that was made here", icon=":material/folder_open:", type="primary", key="open-demo",
-                  on_click=settings.open_demo, args=(True,))  # fmt: skip
+        st.button(
+            "Open the demo that was made here",
+            icon=":material/folder_open:",
+            type="primary",
+            key="open-demo",
+            on_click=settings.open_demo,
+            args=(True,),
+        )
     st.markdown("To see everything at once on images that need no download, make the demo; it takes a few minutes:")
     if not _demo_states(shelf.root):
         _make_demo(shelf.root)
@@ -232,17 +243,26 @@ def _number_columns(table: pd.DataFrame, other_words: dict[str, str]) -> dict[st
 
 def _model_table(files: list[FileRow]) -> None:
     models = [m for m, _, _ in files]
-    table = pd.DataFrame([
-        {
-            "File": m.name, "Size (MB)": m.size / 1e6, "Classes": len(m.card.classes),
-            "Calibrator": (m.card.calibrator or {}).get("method", "none"), "T": _temperature(m),
-            "Predictions": where, **{k: v for k, v in ({} if s is None else _cells(s)).items() if k != "T"},
-            "Prior adjustment": m.card.prior.total, "Knobs": m.card.knobs,
-            "Precision": m.card.precision.get("dtype"), "Abstains below": m.card.abstain_below,
-            "Images/s": _throughput(m), "Written": (m.card.created or "")[:16].replace("T", " "),
-        }
-        for m, s, where in files
-    ])  # fmt: skip
+    table = pd.DataFrame(
+        [
+            {
+                "File": m.name,
+                "Size (MB)": m.size / 1e6,
+                "Classes": len(m.card.classes),
+                "Calibrator": (m.card.calibrator or {}).get("method", "none"),
+                "T": _temperature(m),
+                "Predictions": where,
+                **{k: v for k, v in ({} if s is None else _cells(s)).items() if k != "T"},
+                "Prior adjustment": m.card.prior.total,
+                "Knobs": m.card.knobs,
+                "Precision": m.card.precision.get("dtype"),
+                "Abstains below": m.card.abstain_below,
+                "Images/s": _throughput(m),
+                "Written": (m.card.created or "")[:16].replace("T", " "),
+            }
+            for m, s, where in files
+        ]
+    )
     always = ("File", "Size (MB)", "Classes", "Calibrator", "Prior adjustment", "Knobs", "Images/s")
     table = table[[c for c in table if c in always or table[c].notna().any()]]
     measured = int(table["Images/s"].notna().sum())

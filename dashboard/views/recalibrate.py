@@ -50,9 +50,12 @@ def _trial_table(trial: Trial) -> None:
         ]
     )
     st.dataframe(
-        table, hide_index=True, width="stretch", key="trial-table",
+        table,
+        hide_index=True,
+        width="stretch",
+        key="trial-table",
         column_config={c: st.column_config.NumberColumn(format="%.4f") for c in ("As served", "Recalibrated")},
-    )  # fmt: skip
+    )
     st.markdown(
         f"A trial: fitted on the older {trial.fitted_rows:,} labelled rows, judged on the newer {trial.judged_rows:,}. "
         + "; ".join(f"{m.name}: {m.help}" for m in map(metric, ("ece", "nll")))

@@ -50,9 +50,16 @@ def render(shelf: Shelf) -> None:
         with place:
             _true_value(measures.calibration_error(side.scored, choice.bins, kind="smooth", target=choice.target))
     samples.render(
-        shelf, choice.run, choice.predictions, sides, choice.selection, choice.bins, picked,
-        mass=choice.kind == "mass", target=choice.target,
-    )  # fmt: skip
+        shelf,
+        choice.run,
+        choice.predictions,
+        sides,
+        choice.selection,
+        choice.bins,
+        picked,
+        mass=choice.kind == "mass",
+        target=choice.target,
+    )
 
 
 def _controls(shelf: Shelf, runs: list[Run]) -> Choice:
@@ -63,38 +70,53 @@ def _controls(shelf: Shelf, runs: list[Run]) -> Choice:
     best = run.best()
     with second:
         chosen = controls.choose(
-            "Predictions", [p.name for p in run.predictions], key="predictions",
-            default=None if best is None else best.name, help="Which of the run's prediction files to look at.",
-        )  # fmt: skip
+            "Predictions",
+            [p.name for p in run.predictions],
+            key="predictions",
+            default=None if best is None else best.name,
+            help="Which of the run's prediction files to look at.",
+        )
     predictions = next(p for p in run.predictions if p.name == chosen)
     found = shelf.calibrators_for(run, predictions)
     with third:
         calibrator_name = controls.choose(
-            "After calibration with", [*(c.name for c in found), NO_CALIBRATOR], key="calibrator",
+            "After calibration with",
+            [*(c.name for c in found), NO_CALIBRATOR],
+            key="calibrator",
             labels={NO_CALIBRATOR: "nothing: show it as it is"} | {c.name: _calibrator_label(c) for c in found},
             help="Calibrators in the run's folder or beside it. Fit one with calibrant calibrate.",
-        )  # fmt: skip
+        )
     calibrator = next((c for c in found if c.name == calibrator_name), None)
     fourth, kind, fifth, sixth = st.columns([3, 4, 4, 4], vertical_alignment="bottom")
     with fourth:
         bins = controls.slide(
-            "Bins", 1, 100, key="bins", default=measures.DEFAULT_BINS,
+            "Bins",
+            1,
+            100,
+            key="bins",
+            default=measures.DEFAULT_BINS,
             help="Confidence is cut into so many parts of equal width. 15 is what papers report.",
-        )  # fmt: skip
+        )
     with kind:
         of = controls.choose_one_of_few(
-            "Diagram", list(_KINDS), key="of", labels=_KINDS,
+            "Diagram",
+            list(_KINDS),
+            key="of",
+            labels=_KINDS,
             help="Bins of equal width give the usual ECE (expected calibration error). With equal numbers of rows "
             "every bin is equally sure: the adaptive ECE. Smooth needs no bins: a curve whose bandwidth SmoothECE "
             "chooses; the bins then only divide the histogram.",
-        )  # fmt: skip
+        )
     choices = selections(predictions.source)
     with fifth:
         rows = controls.choose(
-            "Rows", [s.key for s in choices], key="rows", labels={s.key: s.label for s in choices},
+            "Rows",
+            [s.key for s in choices],
+            key="rows",
+            labels={s.key: s.label for s in choices},
             help="Chosen by what the model predicted. By the true class even a perfect model would look wrong. Head, "
             "medium and tail are thirds of the classes by their number of training images.",
-        )  # fmt: skip
+        )
     selection = next(s for s in choices if s.key == rows)
     with sixth:
         wanted = class_prior.control(shelf, predictions, disabled=selection.classes is not None)
@@ -152,15 +174,16 @@ def _numbers(choice: Choice, sides: list[Side]) -> list[tuple[DeltaGenerator, Si
                 _error_value(label, side.curve.value)
                 waiting.append((st.empty(), side))
             else:
-                _error_metric(label, measures.calibration_error(
-                    side.scored, choice.bins, kind=choice.kind, target=choice.target
-                ))  # fmt: skip
+                _error_metric(
+                    label, measures.calibration_error(side.scored, choice.bins, kind=choice.kind, target=choice.target)
+                )
     with columns[3 if len(sides) > 1 else 2]:
         both = [found.nll] if found.nll_after is None else [found.nll, found.nll_after]
         st.metric(
-            "NLL before → after" if len(sides) > 1 else "NLL", " → ".join(f"{value:.4f}" for value in both),
+            "NLL before → after" if len(sides) > 1 else "NLL",
+            " → ".join(f"{value:.4f}" for value in both),
             help="Negative log-likelihood, natural logarithm; lower is better. Its interval stands under All numbers.",
-        )  # fmt: skip
+        )
         st.markdown("Negative log-likelihood; lower is better")
     parts = [measures.over_under(side.scored, choice.bins, kind=choice.kind, target=choice.target) for side in sides]
     st.markdown(
@@ -182,11 +205,12 @@ def _error_metric(label: str, error: Measured) -> None:
 
 def _error_value(label: str, value: float) -> None:
     st.metric(
-        label, elements.percent(value),
+        label,
+        elements.percent(value),
         help="Expected calibration error: the average distance between what the model claims and how often it is "
         "right. Chance alone makes it positive: a perfectly calibrated model with as many rows shows the value under "
         "'chance alone'. The interval is that of the true error, freed of chance, so it may lie below the number.",
-    )  # fmt: skip
+    )
 
 
 def _true_value(error: Measured) -> None:
@@ -212,7 +236,7 @@ def _selection_numbers(choice: Choice, sides: list[Side]) -> None:
                 f"Right when predicted, {side.key}" if len(sides) > 1 else "Right when predicted",
                 elements.percent(shown.precision),
                 help="Share of the rows with this prediction whose label agrees (precision).",
-            )  # fmt: skip
+            )
             st.markdown(f"{elements.count(shown.rows)} rows")
         with columns[columns.index(column) + 1]:
             if shown.ece is None:

@@ -38,13 +38,22 @@ def _left(gallery: TokenGallery, name: str, galleries: dict[str, TokenGallery]) 
     parts = [counts(g).assign(run=n) for n, g in galleries.items()]
     table = pd.concat(parts, ignore_index=True)
     elements.chart(
-        "tokens-left", table,
+        "tokens-left",
+        table,
         partial(
-            charts.lines, table, x="block", y="tokens", series="run", order=list(galleries), form=",d",
-            x_title="After block", title="Tokens that carry patches, mean over the pictures",
+            charts.lines,
+            table,
+            x="block",
+            y="tokens",
+            series="run",
+            order=list(galleries),
+            form=",d",
+            x_title="After block",
+            title="Tokens that carry patches, mean over the pictures",
         ),
-        alt="Tokens left after each block", key="chart-tokens",
-    )  # fmt: skip
+        alt="Tokens left after each block",
+        key="chart-tokens",
+    )
 
 
 def counts(gallery: TokenGallery) -> pd.DataFrame:
@@ -56,23 +65,28 @@ def counts(gallery: TokenGallery) -> pd.DataFrame:
 
 def table_of(gallery: TokenGallery) -> pd.DataFrame:
     names = gallery.class_names
-    return pd.DataFrame([
-        {
-            "id": p.id, "label": names[p.label] if p.label >= 0 else "", "predicted": names[p.predicted],
-            "confidence": p.confidence,
-            **{f"tokens after block {b + 1}": n for b, n in zip(gallery.blocks, p.tokens, strict=True)},
-            **{f"patches after block {b + 1}": n for b, n in zip(gallery.blocks, p.patches, strict=True)},
-        }
-        for p in gallery.pictures
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "id": p.id,
+                "label": names[p.label] if p.label >= 0 else "",
+                "predicted": names[p.predicted],
+                "confidence": p.confidence,
+                **{f"tokens after block {b + 1}": n for b, n in zip(gallery.blocks, p.tokens, strict=True)},
+                **{f"patches after block {b + 1}": n for b, n in zip(gallery.blocks, p.patches, strict=True)},
+            }
+            for p in gallery.pictures
+        ]
+    )
 
 
 def _explain(gallery: TokenGallery) -> str:
     blocks = ", ".join(str(b + 1) for b in gallery.blocks)
     what = (
         "Patches of one merged token have their mean colour, with a white line between tokens; grey patches are gone."
-        if gallery.merged else "Grey patches were dropped, or summed into one token without a place."
-    )  # fmt: skip
+        if gallery.merged
+        else "Grey patches were dropped, or summed into one token without a place."
+    )
     return (
         f"From the left: the image of the {plain(gallery.split)} set, then what **{plain(gallery.method)}** has kept "
         f"of its {gallery.grid[0]} × {gallery.grid[1]} patches after block {blocks}. {what} The network sees no more "

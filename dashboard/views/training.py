@@ -43,9 +43,13 @@ def render(shelf: Shelf) -> None:
         return
     names = [run.name for run in runs]
     chosen = controls.choose_several(
-        "Runs", names, key="runs", default=names[: min(3, len(names))], most=MOST_RUNS,
+        "Runs",
+        names,
+        key="runs",
+        default=names[: min(3, len(names))],
+        most=MOST_RUNS,
         help="Up to six runs are drawn together.",
-    )  # fmt: skip
+    )
     picked = [run for run in runs if run.name in chosen]
     _curves(picked)
     tokens.render(shelf.root, picked)
@@ -134,12 +138,12 @@ def _hundred(row: Any, key: str) -> float | None:
 def _line_chart(both: pd.DataFrame, key: str, title: str, is_share: bool, order: Sequence[str]) -> None:
     shown = both[["epoch", "run", key]].dropna().rename(columns={key: "value"})
     elements.chart(
-        f"training-{key}", shown,
-        partial(
-            charts.lines, shown, x="epoch", y="value", series="run", title=title, percent=is_share, order=order
-        ),
-        alt=f"{title} by epoch", key=f"chart-{key.replace('.', '-')}",
-    )  # fmt: skip
+        f"training-{key}",
+        shown,
+        partial(charts.lines, shown, x="epoch", y="value", series="run", title=title, percent=is_share, order=order),
+        alt=f"{title} by epoch",
+        key=f"chart-{key.replace('.', '-')}",
+    )
 
 
 def _fedlas(tables: dict[str, pd.DataFrame]) -> None:
@@ -159,29 +163,45 @@ def _fedlas(tables: dict[str, pd.DataFrame]) -> None:
         ).dropna()
         with left:
             elements.chart(
-                f"gate-{name}", long,
+                f"gate-{name}",
+                long,
                 partial(
-                    charts.lines, long, x="epoch", y="value", series="part", title=f"Gate's shares, {name}",
-                    percent=True, order=list(_GATE.values()),
+                    charts.lines,
+                    long,
+                    x="epoch",
+                    y="value",
+                    series="part",
+                    title=f"Gate's shares, {name}",
+                    percent=True,
+                    order=list(_GATE.values()),
                 ),
                 alt="Share of training images over- and under-confident by the gate",
                 key=f"chart-gate-{name}",
-            )  # fmt: skip
+            )
     flips = [
         t[["epoch", "loss.flip_rate"]].rename(columns={"loss.flip_rate": "value"}).assign(run=name)
-        for name, t in gated.items() if "loss.flip_rate" in t
-    ]  # fmt: skip
+        for name, t in gated.items()
+        if "loss.flip_rate" in t
+    ]
     rates = pd.concat(flips, ignore_index=True).dropna() if flips else pd.DataFrame()
     if not rates.empty:
         with right:
             elements.chart(
-                "flip-rate", rates,
+                "flip-rate",
+                rates,
                 partial(
-                    charts.lines, rates, x="epoch", y="value", series="run", title="Flip rate of the gate",
-                    percent=True, order=list(gated),
+                    charts.lines,
+                    rates,
+                    x="epoch",
+                    y="value",
+                    series="run",
+                    title="Flip rate of the gate",
+                    percent=True,
+                    order=list(gated),
                 ),
-                alt="Flip rate by epoch", key="chart-flip-rate",
-            )  # fmt: skip
+                alt="Flip rate by epoch",
+                key="chart-flip-rate",
+            )
 
 
 def _vace(tables: dict[str, pd.DataFrame], runs: Sequence[Run]) -> None:
@@ -199,12 +219,12 @@ def _vace(tables: dict[str, pd.DataFrame], runs: Sequence[Run]) -> None:
         if not quantiles.empty:
             with left:
                 elements.chart(
-                    f"tau-{name}", quantiles,
-                    partial(
-                        charts.bands, quantiles, title=f"tau of the classes, {name}: median, 50 %, 90 %"
-                    ),
-                    alt="Spread of the class temperatures by epoch", key=f"chart-tau-{name}",
-                )  # fmt: skip
+                    f"tau-{name}",
+                    quantiles,
+                    partial(charts.bands, quantiles, title=f"tau of the classes, {name}: median, 50 %, 90 %"),
+                    alt="Spread of the class temperatures by epoch",
+                    key=f"chart-tau-{name}",
+                )
         with right:
             _tau_by_class(next(run for run in runs if run.name == name))
 
@@ -225,10 +245,12 @@ def _tau_by_class(run: Run) -> None:
     table = pd.DataFrame({"class": best.source.class_names, "tau": taus}).sort_values("tau", ascending=False)
     cut = table if len(table) <= 24 else pd.concat([table.head(12), table.tail(12)])
     elements.chart(
-        f"tau-classes-{run.name}", table,
+        f"tau-classes-{run.name}",
+        table,
         partial(charts.bars, cut, name="class", value="tau", title="tau at the best epoch", reference=1.0),
-        alt="Class temperature of each class", key=f"chart-tau-class-{run.name}",
-    )  # fmt: skip
+        alt="Class temperature of each class",
+        key=f"chart-tau-class-{run.name}",
+    )
     if len(table) > 24:
         st.markdown(f"The 12 highest and the 12 lowest of {len(table)} classes; the file has all.")
 

@@ -46,8 +46,11 @@ def rows(card: ModelCard) -> list[tuple[str, str]]:
         ("verified", _verified(card.verify)),
         ("made", f"{card.created or 'unknown'} by calibrant {card.versions.get('calibrant', '?')}"),
     ]  # fmt: skip
-    found += [(key, value) for key, value in (
-        ("description", card.description), ("author", card.author), ("licence", card.licence)) if value]  # fmt: skip
+    found += [
+        (key, value)
+        for key, value in (("description", card.description), ("author", card.author), ("licence", card.licence))
+        if value
+    ]
     if card.source:
         found.append(("source", ", ".join(f"{k} {str(v)[:16]}" for k, v in card.source.items())))
     found += [("edited", f"{h.get('when', '?')} {h.get('what', '')}") for h in card.history]

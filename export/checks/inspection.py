@@ -57,8 +57,9 @@ def check_intact(file: OnnxFile, card: ModelCard) -> None:
     ):
         raise FormatError(
             "its weights or graph do not match the hash recorded at export: the file was changed or damaged",
-            where=file.path, fix="export again",
-        )  # fmt: skip
+            where=file.path,
+            fix="export again",
+        )
 
 
 def foreign_lines(found: Inspection) -> list[str]:

@@ -48,9 +48,10 @@ class Quality:
         """
         low, high = self.ece_difference[1:]
         return {
-            "freed": _place(self.ece_freed, *base.ece[1:]), "measured": _place(self.ece[0], *base.ece[1:]),
+            "freed": _place(self.ece_freed, *base.ece[1:]),
+            "measured": _place(self.ece[0], *base.ece[1:]),
             "paired": "above" if low > 0 else "below" if high < 0 else "within",
-        }  # fmt: skip
+        }
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -74,9 +75,13 @@ def quality(probabilities: Array, labels: NDArray[np.int64], base: Array) -> Qua
 
     accuracy, ece, nll = (triple(m.value, m.low, m.high) for m in (found["accuracy"], found["ece"], found["nll"]))
     return Quality(
-        accuracy, ece, nll, true_error(gap_sample(statistics, evaluation.bins)),
-        triple(difference.difference, difference.low, difference.high), len(labels),
-    )  # fmt: skip
+        accuracy,
+        ece,
+        nll,
+        true_error(gap_sample(statistics, evaluation.bins)),
+        triple(difference.difference, difference.low, difference.high),
+        len(labels),
+    )
 
 
 def run_logits(path: Path, images: NDArray[Any], *, level: str = "all") -> Array:

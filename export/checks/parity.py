@@ -187,9 +187,16 @@ def answers(
 
 
 def _check(
-    name: str, logits: Array, q: Array, expected: Expected, batch: int, level: str, threads: int,
-    limits: tuple[float, float], spread: float,
-) -> Check:  # fmt: skip
+    name: str,
+    logits: Array,
+    q: Array,
+    expected: Expected,
+    batch: int,
+    level: str,
+    threads: int,
+    limits: tuple[float, float],
+    spread: float,
+) -> Check:
     finite = bool(np.isfinite(q).all())
     logits, q, z = logits[expected.steady], q[expected.steady], expected.logits[expected.steady]
     p = softmax(z)

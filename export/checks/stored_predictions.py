@@ -70,8 +70,9 @@ def _compare(path: Path, card: ModelCard, rows: Predictions, images: ImageSet) -
     if known.any():
         for name, metric in (("accuracy", accuracy), ("nll", nll), ("ece", ece)):
             found[name] = {
-                "torch": metric(expected[known], rows.labels[known]), "graph": metric(got[known], rows.labels[known])
-            }  # fmt: skip
+                "torch": metric(expected[known], rows.labels[known]),
+                "graph": metric(got[known], rows.labels[known]),
+            }
         passed = passed and all(abs(found[m]["torch"] - found[m]["graph"]) <= METRICS for m in ("nll", "ece"))
     return {**found, "passed": bool(passed)}
 

@@ -36,14 +36,16 @@ def verify_file(
     if damaged:
         raise FormatError(
             f"its {' and '.join(damaged)} do not match the hash recorded at export: the file was changed since",
-            where=path, fix="export again",
-        )  # fmt: skip
+            where=path,
+            fix="export again",
+        )
     trained = load_run(_find_run(path, run, str(card.source.get("run", ""))))
     if card.source.get("checkpoint_sha256") not in (None, trained.sha256):
         raise DataError(
             "is not the checkpoint that the file was exported from (another sha256)",
-            where=trained.run, fix="give the right one with --run, or export again",
-        )  # fmt: skip
+            where=trained.run,
+            fix="give the right one with --run, or export again",
+        )
     reference = reference_of(trained, card)
     body = Body(torch.nn.Identity(), card.preprocessing, "uint8" if card.input.dtype == "uint8" else "float32")
     sets = {"random": body.example(card.preprocessing, 16, torch.Generator().manual_seed(1)).numpy()}
@@ -69,10 +71,18 @@ def verify_file(
             block["failure"] = f"on {line(on_stored)}"
             block["passed"] = False
     rows = [
-        (c.images, c.batch, c.level, c.threads, f"{c.probabilities:.1e}", f"{c.logits:.1e}",
-         "equal" if c.top1_equal else "DIFFER", "ok" if c.passed else "FAILED")
+        (
+            c.images,
+            c.batch,
+            c.level,
+            c.threads,
+            f"{c.probabilities:.1e}",
+            f"{c.logits:.1e}",
+            "equal" if c.top1_equal else "DIFFER",
+            "ok" if c.passed else "FAILED",
+        )
         for c in report.checks
-    ]  # fmt: skip
+    ]
     headers = ["images", "batch", "level", "threads", "probabilities", "logits/spread", "top-1", ""]
     lines = [table(headers, rows, left=1)]
     if report.blind:
@@ -93,9 +103,10 @@ def by_statistics(
     """
     if here is None:
         raise DataError(
-            f"is {card.precision['dtype']}, which only real images can be compared on", where=path,
+            f"is {card.precision['dtype']}, which only real images can be compared on",
+            where=path,
             fix="give a folder of them with --images",
-        )  # fmt: skip
+        )
     images = real_images(here, card.preprocessing, input=card.input.dtype, limit=QUANTIZED_IMAGES)
     p = softmax(reference(images).logits)
     top = np.sort(p, axis=1)

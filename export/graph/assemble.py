@@ -44,9 +44,12 @@ def build_tail(
         if calibrator is not None and calibrator.method == "temperature":
             calibrator = None  # it is the default of the input
     steps = tail_steps(
-        len(card.classes), class_temperatures=card.class_temperatures, gauge=card.gauge, calibrator=calibrator,
+        len(card.classes),
+        class_temperatures=card.class_temperatures,
+        gauge=card.gauge,
+        calibrator=calibrator,
         shift=shift,
-    )  # fmt: skip
+    )
     ood = Ood(card.ood["kind"], card.ood.get("mu", 0.0), card.ood.get("sd", 1.0)) if card.ood else None
     return Tail(
         len(card.classes), card.head.input, weight, bias, steps, card.outputs, feature_dim, knobs, ood, str(batch)
@@ -95,8 +98,9 @@ def raw_head(file: OnnxFile, card: ModelCard) -> tuple[Array, Array] | None:
     if weight.dtype != np.float32 or weight.shape[0] != classes or bias.shape != (classes,):
         raise FormatError(
             f"its classifier is {weight.dtype} {weight.shape}, expected float32 [{classes}, D]",
-            where=file.path, fix="export again; quantize with calibrant quantize, which keeps the head in float",
-        )  # fmt: skip
+            where=file.path,
+            fix="export again; quantize with calibrant quantize, which keeps the head in float",
+        )
     w, b = weight.astype(np.float64), bias.astype(np.float64)
     del weight
     folded = build_tail(card, w, b, w.shape[1]).folded()
@@ -134,9 +138,14 @@ def write_deployed(
     dropped = {KEY, RAW_HEAD, "model_author", "model_license", *keys}
     inputs = [v for v in body.inputs if not v.name.startswith(OWN)]
     rewrite(
-        body, path, edit=tail.edit(inputs), metadata=metadata, drop_keys=dropped,
-        producer=("calibrant", __version__), description=card.description,
-    )  # fmt: skip
+        body,
+        path,
+        edit=tail.edit(inputs),
+        metadata=metadata,
+        drop_keys=dropped,
+        producer=("calibrant", __version__),
+        description=card.description,
+    )
     return final
 
 

@@ -66,9 +66,12 @@ class Graph:
         nodes = needed_nodes(self.model.graph, {name})
         used = {i for node in nodes for i in node.input}
         part = onnx.helper.make_graph(
-            nodes, "constant", [], [onnx.ValueInfoProto(name=name)],
+            nodes,
+            "constant",
+            [],
+            [onnx.ValueInfoProto(name=name)],
             [t for t in self.model.graph.initializer if t.name in used],
-        )  # fmt: skip
+        )
         small = onnx.helper.make_model(part, opset_imports=self.model.opset_import, ir_version=self.model.ir_version)
         inferred = onnx.shape_inference.infer_shapes(small)
         for value in inferred.graph.value_info:

@@ -79,9 +79,7 @@ class Tail:
             _ood(graph, self.ood, raw, first)
         free = [v for v in inputs if v.name not in KNOBS]
         declared = self._knob_inputs() if self.knobs is not None else []
-        return GraphEdit(
-            graph.nodes, graph.initializers, [*free, *declared], self._output_values(), frozenset(KNOBS)
-        )  # fmt: skip
+        return GraphEdit(graph.nodes, graph.initializers, [*free, *declared], self._output_values(), frozenset(KNOBS))
 
     def _check(self) -> None:
         if "features" in self.outputs and self.feature_dim is None:

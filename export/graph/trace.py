@@ -43,9 +43,15 @@ def to_program(body: Body | nn.Module, example: torch.Tensor) -> torch.export.Ex
 def _export(program: torch.export.ExportedProgram, *, opset: int = 18, outputs: list[str] | None = None) -> Any:
     with quiet():
         exported = torch.onnx.export(
-            program, (), dynamo=True, opset_version=opset, input_names=["images"], output_names=outputs,
-            optimize=True, verbose=False,
-        )  # fmt: skip
+            program,
+            (),
+            dynamo=True,
+            opset_version=opset,
+            input_names=["images"],
+            output_names=outputs,
+            optimize=True,
+            verbose=False,
+        )
     if exported is None:
         raise ModelError("torch.onnx.export gave nothing")
     return exported
@@ -56,9 +62,7 @@ def capture(body: nn.Module, example: torch.Tensor) -> torch.export.ExportedProg
     inside: list[str] = []
     try:
         with quiet(), _tracking(body, inside), torch.no_grad():
-            return torch.export.export(
-                body, (example,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False
-            )  # fmt: skip
+            return torch.export.export(body, (example,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False)
     except Exception as error:  # torch.export raises dozens of kinds, all meaning "this network cannot be a graph"
         place = inside[-1] if inside else None
         name = place.removeprefix("network.") if place else "the network"
@@ -89,9 +93,15 @@ def _tracking(module: nn.Module, inside: list[str]) -> Iterator[None]:
     def leave(m: nn.Module, _: Any, __: Any) -> None:
         inside.pop()
 
-    handles = [h for m in module.modules() if id(m) in names for h in (
-        m.register_forward_pre_hook(enter), m.register_forward_hook(leave),
-    )]  # fmt: skip
+    handles = [
+        h
+        for m in module.modules()
+        if id(m) in names
+        for h in (
+            m.register_forward_pre_hook(enter),
+            m.register_forward_hook(leave),
+        )
+    ]
     try:
         yield
     finally:

@@ -56,10 +56,16 @@ class Workshop:
     def bare(self, body: Path) -> Path:
         """The body with the raw classifier and nothing else behind it, in place."""
         card = replace(
-            self.card, class_temperatures=None, gauge="none", calibrator=None, prior=Prior(), knobs="baked", ood=None,
+            self.card,
+            class_temperatures=None,
+            gauge="none",
+            calibrator=None,
+            prior=Prior(),
+            knobs="baked",
+            ood=None,
             outputs=("logits", "features") if self.card.head and self.card.head.input == "features" else ("logits",),
             conformal=None,
-        )  # fmt: skip
+        )
         file = OnnxFile.open(body)
         file = replace(file, inputs=tuple(self.inputs))
         write_deployed(file, body, card, build_tail(card, self.weight, self.bias, self.dim))
@@ -76,9 +82,18 @@ class Workshop:
         same, clear = agreement(logits, self.float_logits, self.probabilities(self.float_logits))
         error = rmse(logits, self.float_logits)
         return Trial(
-            name, tuple(float_blocks), logits, weight, bias, error, gap, same, clear,
-            body.stat().st_size / 1e6, Cost(),
-        )  # fmt: skip
+            name,
+            tuple(float_blocks),
+            logits,
+            weight,
+            bias,
+            error,
+            gap,
+            same,
+            clear,
+            body.stat().st_size / 1e6,
+            Cost(),
+        )
 
     def logits(self, file: Path, images: Pixels, weight: Array | None, bias: Array) -> Array:
         """The network's own logits, with the correction of the classifier on top."""
@@ -110,9 +125,10 @@ class Workshop:
         """Deployed logits before the prior correction, with all temperatures times `factor`."""
         taus = np.ones(len(self.card.classes)) if self.card.class_temperatures is None else self.card.class_temperatures
         return adjusted_logits(
-            apply_gauge(logits, self.card.gauge), class_temperatures=np.asarray(taus) * factor,
+            apply_gauge(logits, self.card.gauge),
+            class_temperatures=np.asarray(taus) * factor,
             calibrator=calibrator_of(self.card),  # type: ignore[arg-type]
-        )  # fmt: skip
+        )
 
     def refit(self, trial: Trial) -> Trial:
         """Finds the factor on all temperatures on all images; measures each half with the factor of the other half."""

@@ -118,8 +118,13 @@ def quantize_folders(
     else:
         ranges_from = real_images(list_images(calibration), card.preprocessing, input=as_input, limit=samples)
     return quantize(
-        path, out, Data(ranges_from, images, labels), method=method, ranges=ranges, keep_float=keep_float  # type: ignore[arg-type]
-    )  # fmt: skip
+        path,
+        out,
+        Data(ranges_from, images, labels),
+        method=method,
+        ranges=ranges,
+        keep_float=keep_float,  # type: ignore[arg-type]
+    )
 
 
 def _held_out(data: Path, class_names: Sequence[str]) -> ImageSet:
@@ -204,10 +209,15 @@ def _write(shop: Workshop, body: Path, out: Path, chosen: Trial, base: Trial, me
         "temperature_factor": factor, "before": row(base, base), "after": row(chosen, base),
     }  # fmt: skip
     card = replace(
-        card, calibrator=calibrator, class_temperatures=taus, precision=precision, conformal=None, verify=None,
+        card,
+        calibrator=calibrator,
+        class_temperatures=taus,
+        precision=precision,
+        conformal=None,
+        verify=None,
         metrics={**card.metrics, **speed.entry(chosen.cost.large, min(speed.BATCH, len(shop.data.images)))},
         source={**card.source, "float_graph": card.hashes.get("graph")},
-    )  # fmt: skip
+    )
     if shop.card.conformal or (shop.card.calibrator or {}).get("conformal"):
         log.warning("the conformal quantiles were fitted on the float file and are dropped")
     weight, bias = shop.weight, shop.bias

@@ -96,18 +96,22 @@ class StaticQuantizer:
 
         self.body, self.model = body, with_shapes(body.model)
         method = {
-            "minmax": CalibrationMethod.MinMax, "percentile": CalibrationMethod.Percentile,
+            "minmax": CalibrationMethod.MinMax,
+            "percentile": CalibrationMethod.Percentile,
             "entropy": CalibrationMethod.Entropy,
-        }[ranges]  # fmt: skip
+        }[ranges]
         # Without more bins than levels, entropy calibration has nothing to choose and equals min-max.
         options = {"minmax": {}, "percentile": {"percentile": 99.99}, "entropy": {"num_bins": 2048}}[ranges]
         with tempfile.TemporaryDirectory(dir=folder) as scratch, quiet():
             source = Path(scratch) / "body.onnx"
             onnx.save(self.model, str(source))
             calibrator = create_calibrator(
-                source, self._operators(), augmented_model_path=str(Path(scratch) / "augmented.onnx"),
-                calibrate_method=method, extra_options=options,
-            )  # fmt: skip
+                source,
+                self._operators(),
+                augmented_model_path=str(Path(scratch) / "augmented.onnx"),
+                calibrate_method=method,
+                extra_options=options,
+            )
             calibrator.collect_data(Reader())
             self.ranges = calibrator.compute_data()
         self.weights = rounded_weights(self.model, images)
@@ -131,9 +135,17 @@ class StaticQuantizer:
         weights = {name: w for name, w in self.weights.items() if compensated and name not in excluded}
         with quiet():
             quantizer = QDQQuantizer(
-                with_weights(self.model, weights), per_channel, False, QuantType.QInt8, QuantType.QUInt8, self.ranges,
-                [], excluded, self._operators(), {},
-            )  # fmt: skip
+                with_weights(self.model, weights),
+                per_channel,
+                False,
+                QuantType.QInt8,
+                QuantType.QUInt8,
+                self.ranges,
+                [],
+                excluded,
+                self._operators(),
+                {},
+            )
             quantizer.quantize_model()
             quantizer.model.save_model_to_file(str(path), False)
 
@@ -144,9 +156,12 @@ def write_dynamic(body: Body, path: Path) -> None:
 
     with quiet():
         quantize_dynamic(
-            with_shapes(body.model), str(path), op_types_to_quantize=["MatMul"], per_channel=True,
+            with_shapes(body.model),
+            str(path),
+            op_types_to_quantize=["MatMul"],
+            per_channel=True,
             weight_type=QuantType.QInt8,
-        )  # fmt: skip
+        )
 
 
 def write_half(body: Body, path: Path) -> None:

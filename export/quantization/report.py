@@ -32,9 +32,10 @@ def lines(result: Result, out: Path) -> list[str]:
     text = [table(headers, rows, left=1)]
     if result.sensitivity:
         worst = sorted(result.sensitivity.items(), key=lambda item: -item[1])[:6]
-        text.append("share of the error that goes with one block in float: " + ", ".join(
-            f"{name} {100 * share:.0f} %" for name, share in worst
-        ))  # fmt: skip
+        text.append(
+            "share of the error that goes with one block in float: "
+            + ", ".join(f"{name} {100 * share:.0f} %" for name, share in worst)
+        )
     if base.quality is not None and result.chosen.quality is not None:
         text += ece_lines(base.quality, result.chosen.quality)
     text += [f"note: {warning}" for warning in result.warnings]

@@ -49,18 +49,22 @@ class Conv:
         if weight.ndim != 4 or found.get("auto_pad", b"NOTSET") != b"NOTSET" or weight[0].size > WIDEST:
             return None
         return cls(
-            node, weight, int(found.get("group", 1)), tuple(found.get("strides", (1, 1))),
-            tuple(found.get("pads", (0, 0, 0, 0))), tuple(found.get("dilations", (1, 1))),
-        )  # fmt: skip
+            node,
+            weight,
+            int(found.get("group", 1)),
+            tuple(found.get("strides", (1, 1))),
+            tuple(found.get("pads", (0, 0, 0, 0))),
+            tuple(found.get("dilations", (1, 1))),
+        )
 
     def patches(self, x: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
         """Inputs of some output positions, (groups, n, K)."""
         top, left, bottom, right = self.pads
         x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
         (kh, kw), (sh, sw), (dh, dw) = self.weight.shape[2:], self.strides, self.dilations
-        rows, columns = ((n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(
-            x.shape[2:], (dh, dw), (kh, kw), (sh, sw), strict=True
-        ))  # fmt: skip
+        rows, columns = (
+            (n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(x.shape[2:], (dh, dw), (kh, kw), (sh, sw), strict=True)
+        )
         place = np.sort(rng.permutation(rows * columns)[:POSITIONS])
         r = (place // columns * sh)[:, None, None] + (np.arange(kh) * dh)[:, None]
         c = (place % columns * sw)[:, None, None] + (np.arange(kw) * dw)

@@ -39,8 +39,9 @@ class Donors:
         rows = np.flatnonzero(receives)
         classes = np.minimum(np.searchsorted(self._until, u[rows, 1], side="right"), np.flatnonzero(self.rare)[-1])
         images = [self._images[k] for k in classes]
-        return rows, np.asarray([i[int(v * len(i))] for i, v in zip(images, u[rows, 2], strict=True) if i is not None],
-                                np.intp)  # fmt: skip
+        return rows, np.asarray(
+            [i[int(v * len(i))] for i, v in zip(images, u[rows, 2], strict=True) if i is not None], np.intp
+        )
 
     def label_mass(self, area: float) -> NDArray[np.float64]:
         """(C,) what the labels of an epoch sum to when a patch takes the share `area` of its image."""

@@ -92,9 +92,15 @@ def mix_superpixels(
 
 
 def mix_donors(
-    x: Tensor, labels: Tensor, donors: Tensor, donor_labels: Tensor, rows: Tensor, config: AugmentConfig,
-    rng: np.random.Generator, saliency: Saliency,
-) -> tuple[Tensor, MixedTarget]:  # fmt: skip
+    x: Tensor,
+    labels: Tensor,
+    donors: Tensor,
+    donor_labels: Tensor,
+    rows: Tensor,
+    config: AugmentConfig,
+    rng: np.random.Generator,
+    saliency: Saliency,
+) -> tuple[Tensor, MixedTarget]:
     """The batch with a patch of donor j (M, 3, H, W) in row rows[j]; all other rows keep their image and label."""
     changed, left = transplant(x[rows], donors, saliency, labels[rows], donor_labels, config.transplant_area, rng)
     mixed, y2, lam = x.clone(), labels.clone(), torch.ones(len(x), dtype=share_dtype(x.device), device=x.device)

@@ -77,8 +77,9 @@ def class_map(model: FeatureModel, autocast: Callable[[], AbstractContextManager
         model.train(training)
     raise ModelError(
         f"{type(model.network).__name__} has no feature map whose positions its head can read",
-        where="augment.saliency", fix='use saliency = "spectral", which needs no network',
-    )  # fmt: skip
+        where="augment.saliency",
+        fix='use saliency = "spectral", which needs no network',
+    )
 
 
 def _candidates(t: Any, network: Any) -> list[tuple[Layout, int]]:

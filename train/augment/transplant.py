@@ -16,9 +16,14 @@ GRID = 32  # windows are compared on maps of this size
 
 @torch.no_grad()
 def transplant(
-    x: Tensor, donors: Tensor, saliency: Saliency, labels: Tensor, donor_labels: Tensor,
-    area: tuple[float, float], rng: np.random.Generator,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    x: Tensor,
+    donors: Tensor,
+    saliency: Saliency,
+    labels: Tensor,
+    donor_labels: Tensor,
+    area: tuple[float, float],
+    rng: np.random.Generator,
+) -> tuple[Tensor, Tensor]:
     """Image i with the most salient window of donor i in the place of its own least salient one, and what is left.
 
     x, donors: (N, 3, H, W). Gives the images and the share (N,) of pixels that are still their own. The window is a

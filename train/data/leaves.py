@@ -133,8 +133,10 @@ def leaf_image(point: NDArray[np.float64], *, intra: float, size: int, rng: np.r
 def _jobs(spec: LeafSpec) -> Iterable[tuple[str, int, int]]:
     test = [spec.test_images] * spec.classes
     for split, counts in (
-        ("train", spec.counts(spec.train_images)), ("val", spec.counts(spec.val_images)), ("test", test),
-    ):  # fmt: skip
+        ("train", spec.counts(spec.train_images)),
+        ("val", spec.counts(spec.val_images)),
+        ("test", test),
+    ):
         for label, count in enumerate(counts):
             for index in range(count):
                 yield split, label, index
@@ -163,9 +165,13 @@ def _outline(way: NDArray[np.float64], traits: dict[str, float], rng: np.random.
 
 
 def _leaf_colour(
-    way: NDArray[np.float64], across: NDArray[np.float64], half_width: NDArray[np.float64],
-    traits: dict[str, float], intra: float, rng: np.random.Generator,
-) -> NDArray[np.float64]:  # fmt: skip
+    way: NDArray[np.float64],
+    across: NDArray[np.float64],
+    half_width: NDArray[np.float64],
+    traits: dict[str, float],
+    intra: float,
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
     side = way.shape[0]
     texture = _noise(side, 10, rng)
     value = traits["value"] * (1 + 0.16 * texture + traits["gloss"] * np.sign(across) * 0.6)

@@ -52,9 +52,12 @@ class Batch:
 
     def pin_memory(self) -> Batch:
         return Batch(
-            self.pixels.pin_memory(), self.labels.pin_memory(), self.indices.pin_memory(), self.bad,
+            self.pixels.pin_memory(),
+            self.labels.pin_memory(),
+            self.indices.pin_memory(),
+            self.bad,
             None if self.donated is None else self.donated.pin_memory(),
-        )  # fmt: skip
+        )
 
 
 class BatchPlan(Sampler[list[Place]]):
@@ -119,9 +122,14 @@ class TrainDataset(Dataset[Batch]):
     """Whole batches (`__getitems__`), augmented. A file that cannot be read becomes an ignored row, and is reported."""
 
     def __init__(
-        self, images: ImageSet, store: PixelStore, augmentation: Augmentation, *, seed: int,
+        self,
+        images: ImageSet,
+        store: PixelStore,
+        augmentation: Augmentation,
+        *,
+        seed: int,
         donors: Donors | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.images, self.store, self.augmentation, self.seed = images, store, augmentation, seed
         self.donors = donors
 

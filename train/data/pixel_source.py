@@ -42,9 +42,14 @@ def prepare_images(
     # The evaluation transform of each rank's contiguous part of the validation set.
     share = np.array_split(np.arange(len(splits.val)), ranks.world)[ranks.rank]
     val = EvalSource(
-        splits.val.rows(share), preprocessing, cache=cache, workers=workers, skip_bad=skip, what="validation images",
+        splits.val.rows(share),
+        preprocessing,
+        cache=cache,
+        workers=workers,
+        skip_bad=skip,
+        what="validation images",
         cache_dir=data.cache_dir,
-    )  # fmt: skip
+    )
     store: PixelStore
     train = splits.train
     bad = list(val.bad)

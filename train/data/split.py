@@ -109,9 +109,10 @@ def splits_of(listing: ImageListing, *, val_fraction: float, test_fraction: floa
         raise DataError(f'split "{strange}" is not train, val or test', where=where)
     if ALL in sets and len(sets) > 1:
         raise DataError(
-            "some shards are named after a split (train, val, test) and some are not", where=where,
+            "some shards are named after a split (train, val, test) and some are not",
+            where=where,
             fix="name all of them, or none",
-        )  # fmt: skip
+        )
     refuse_for_training(listing)
     try:
         if ALL in sets:
@@ -158,8 +159,9 @@ def refuse_shared_groups(splits: Splits, where: Path) -> Splits:
         for group in set(() if images is None or images.groups is None else images.groups):
             if group in seen:
                 raise DataError(
-                    f'group "{group}" is in {seen[group]} and in {name}', where=where,
+                    f'group "{group}" is in {seen[group]} and in {name}',
+                    where=where,
                     fix="mend the splits, leave them to be drawn, or leave data.groups out",
-                )  # fmt: skip
+                )
             seen[group] = name
     return splits

@@ -78,9 +78,10 @@ def _parquet(file: Path, splits: Splits, images: ImageSet, rows: range) -> None:
         for first in range(rows.start, rows.stop, ROW_GROUP):
             part = range(first, min(first + ROW_GROUP, rows.stop))
             columns: dict[str, list[Any]] = {
-                "key": [images.ids[i] for i in part], "image": [content_of(images, i)[0] for i in part],
+                "key": [images.ids[i] for i in part],
+                "image": [content_of(images, i)[0] for i in part],
                 "label": [splits.class_names[images.labels[i]] for i in part],
-            }  # fmt: skip
+            }
             if images.groups is not None:
                 columns["group"] = [images.groups[i] for i in part]
             writer.write_table(pa.table(columns, schema=schema), row_group_size=ROW_GROUP)

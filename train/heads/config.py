@@ -262,8 +262,9 @@ def _refuse_idle_switches(config: HeadConfig, where: str | Path) -> None:
         if kind not in kinds and getattr(config.head, name) != getattr(plain, name):
             raise ConfigError(
                 f"a {kind} head does not read head.{name}",
-                where=where, fix=f"leave it out, or use head.kind = {' or '.join(kinds)}",
-            )  # fmt: skip
+                where=where,
+                fix=f"leave it out, or use head.kind = {' or '.join(kinds)}",
+            )
     if config.head.between and config.head.prior_rows:
         raise ConfigError("head.between and head.prior_rows both shrink the class means", where=where, fix="set one")
     if config.ensemble.heads > 1 and kind in HIDDEN:
@@ -271,24 +272,27 @@ def _refuse_idle_switches(config: HeadConfig, where: str | Path) -> None:
     if config.auxiliary.name != "none" and kind not in HIDDEN:
         raise ConfigError(
             f'auxiliary loss "{config.auxiliary.name}" would change nothing: a {kind} head has no hidden features',
-            where=where, fix='use head.kind = "mlp" or "map"',
-        )  # fmt: skip
+            where=where,
+            fix='use head.kind = "mlp" or "map"',
+        )
     if config.augment.mixup and config.augment.mixup_layer == "hidden" and kind not in HIDDEN:
         raise ConfigError(f"a {kind} head has no hidden layer to mix in", where=where, fix='use mixup_layer = "input"')
     if kind in TRAINED:
         return
     default = HeadConfig()
     idle = [
-        name for name in ("loss", "augment", "sampling", "crt", "ema", "ensemble")
+        name
+        for name in ("loss", "augment", "sampling", "crt", "ema", "ensemble")
         if getattr(config, name) != getattr(default, name)
         and not (kind == "logistic" and name == "loss" and _only_weights(config.loss))
         and not (name == "augment" and _only_smote(config.augment))
-    ]  # fmt: skip
+    ]
     if idle:
         raise ConfigError(
             f"a {kind} head is solved, not trained by steps, and does not obey [{idle[0]}]",
-            where=where, fix=f"leave [{idle[0]}] out, or use one of: {', '.join(TRAINED)}",
-        )  # fmt: skip
+            where=where,
+            fix=f"leave [{idle[0]}] out, or use one of: {', '.join(TRAINED)}",
+        )
 
 
 def _only_weights(loss: HeadLossConfig) -> bool:

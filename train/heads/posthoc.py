@@ -139,9 +139,11 @@ def likeliest(
         means = [(p * f).sum(1) for f in axes]
         gradient = np.asarray([w @ (m - f[rows, labels]) for m, f in zip(means, axes, strict=True)])
         hessian = np.asarray(
-            [[w @ ((p * f * g).sum(1) - m * n) for g, n in zip(axes, means, strict=True)]
-             for f, m in zip(axes, means, strict=True)]
-        )  # fmt: skip
+            [
+                [w @ ((p * f * g).sum(1) - m * n) for g, n in zip(axes, means, strict=True)]
+                for f, m in zip(axes, means, strict=True)
+            ]
+        )
         return value, gradient, hessian
 
     spread = float(np.abs(centred).mean())
@@ -235,8 +237,13 @@ def wanted_shifts(
         if not moved or not unmet:
             break
     if unmet:
-        logger.warning("no shifts reach %s %.2f in %d of %d classes", "recall" if recall else "precision", goal,
-                       len(unmet), len(present))  # fmt: skip
+        logger.warning(
+            "no shifts reach %s %.2f in %d of %d classes",
+            "recall" if recall else "precision",
+            goal,
+            len(unmet),
+            len(present),
+        )
     return best, unmet
 
 

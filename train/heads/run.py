@@ -72,9 +72,12 @@ def write_run(path: Path, cache: FeatureCache, result: HeadResult, *, data: Path
         )  # fmt: skip
         sha = sha256_of(path / MODEL_FILE)
     source = Source(
-        names, prior, trained.absorbed, None if taus is None else tuple(float(v) for v in taus),
+        names,
+        prior,
+        trained.absorbed,
+        None if taus is None else tuple(float(v) for v in taus),
         {"name": m.model["name"], "sha256": sha, "run": path.resolve().name},
-    )  # fmt: skip
+    )
     _write_predictions(path / "predictions" / "val.parquet", result.val, result.val_logits, source, "val")
     if result.test is not None and result.test_logits is not None:
         _write_predictions(path / "predictions" / "test.parquet", result.test, result.test_logits, source, "test")
@@ -102,8 +105,10 @@ def formula_file(path: Path, result: HeadResult, source: Source) -> Calibrator:
         context |= {"strength": posthoc.strength, "log_prior_ratio": posthoc.ratio.tolist()}
     if posthoc.population is not None:
         context |= {
-            "weighted": True, "population": posthoc.population.tolist(), "target_prior": str(config.target_prior)
-        }  # fmt: skip
+            "weighted": True,
+            "population": posthoc.population.tolist(),
+            "target_prior": str(config.target_prior),
+        }
     prior = Prior(train, None, result.trained.absorbed, posthoc.strength)
     return with_prior(posthoc.calibrator(), prior, source).with_context(
         fitted_on=context, metrics=dict(result.test_metrics or result.val_metrics)

@@ -10,9 +10,12 @@ from calibrant.train.model.feature_model import FeatureModel
 
 
 def evaluation_transform(
-    network: FeatureModel, *, crop_pct: float | None = None, normalise: Literal["model", "imagenet"] = "model",
+    network: FeatureModel,
+    *,
+    crop_pct: float | None = None,
+    normalise: Literal["model", "imagenet"] = "model",
     small_stem: bool = False,
-) -> Preprocessing:  # fmt: skip
+) -> Preprocessing:
     """timm's data configuration of the network, at the size of its input.
 
     Its crop_pct holds at every size, as in timm's own evaluation: it belongs to the weights.

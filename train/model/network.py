@@ -13,9 +13,15 @@ def build_network(config: TrainConfig, num_classes: int) -> tuple[FeatureModel, 
     m = config.model
     size = None if m.image_size is None else (m.image_size, m.image_size)
     network = build_model(
-        m.name, num_classes, pretrained=m.pretrained, weights=m.weights, input_size=size,
-        token_reduction=m.token_reduction, small_stem=m.small_stem, **m.options,
-    )  # fmt: skip
+        m.name,
+        num_classes,
+        pretrained=m.pretrained,
+        weights=m.weights,
+        input_size=size,
+        token_reduction=m.token_reduction,
+        small_stem=m.small_stem,
+        **m.options,
+    )
     if m.freeze == "backbone":
         freeze_backbone(network)
     return network, evaluation_transform(network, crop_pct=m.crop_pct, normalise=m.normalise, small_stem=m.small_stem)

@@ -116,11 +116,18 @@ def load_run(path: str | Path) -> TrainedModel:
         raise FormatError(f"damaged description of the model ({error})", where=file) from None
     load_weights(network, file)
     return TrainedModel(
-        network.eval(), name, classes, preprocessing,
-        None if taus is None else np.asarray(taus, np.float32), gauge, prior, absorbed,
+        network.eval(),
+        name,
+        classes,
+        preprocessing,
+        None if taus is None else np.asarray(taus, np.float32),
+        gauge,
+        prior,
+        absorbed,
         None if norm is None else (float(norm[0]), float(norm[1])),
-        sha256_of(file), file.parent,
-    )  # fmt: skip
+        sha256_of(file),
+        file.parent,
+    )
 
 
 def rebuild(model: Mapping[str, Any], num_classes: int, preprocessing: Preprocessing) -> FeatureModel:
@@ -131,12 +138,16 @@ def rebuild(model: Mapping[str, Any], num_classes: int, preprocessing: Preproces
         return rebuild_fused(model, num_classes, preprocessing)
     reduction = model["token_reduction"]
     return build_model(
-        str(model["name"]), num_classes, input_size=preprocessing.size, small_stem=bool(model["small_stem"]),
+        str(model["name"]),
+        num_classes,
+        input_size=preprocessing.size,
+        small_stem=bool(model["small_stem"]),
         cosine_head=bool(model["cosine_head"]),
-        token_reduction=None if reduction is None else
-        build(TokenReduction, stored(reduction), where="token_reduction"),
+        token_reduction=None
+        if reduction is None
+        else build(TokenReduction, stored(reduction), where="token_reduction"),
         **model["options"],
-    )  # fmt: skip
+    )
 
 
 def load_weights(network: FeatureModel, file: Path) -> None:
@@ -179,8 +190,9 @@ def read_header(file: Path, *, kind: str) -> dict[str, Any]:
     if version > FORMAT_VERSION:
         raise FormatError(
             f"{kind} format {version} is newer than this Calibrant reads ({FORMAT_VERSION})",
-            where=file, fix="update calibrant",
-        )  # fmt: skip
+            where=file,
+            fix="update calibrant",
+        )
     return dict(block)
 
 
@@ -199,8 +211,9 @@ def read_config(run: Path) -> dict[str, Any]:
     if version > FORMAT_VERSION:
         raise FormatError(
             f"run format {version} is newer than this Calibrant reads ({FORMAT_VERSION})",
-            where=file, fix="update calibrant",
-        )  # fmt: skip
+            where=file,
+            fix="update calibrant",
+        )
     model = block.get("config", {}).get("model")
     if isinstance(model, dict) and model.get("token_reduction"):
         model["token_reduction"] = stored(model["token_reduction"])
@@ -214,6 +227,7 @@ def _model_file(run: Path) -> Path:
     if not (run / MODEL_FILE).is_file():
         raise FormatError(
             "training stopped before its first epoch was complete, so there is no model yet",
-            where=run, fix=f"go on with: calibrant train --resume --out {run}",
-        )  # fmt: skip
+            where=run,
+            fix=f"go on with: calibrant train --resume --out {run}",
+        )
     return run / MODEL_FILE

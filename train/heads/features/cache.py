@@ -59,8 +59,9 @@ class Manifest:
             if version > FORMAT_VERSION:
                 raise FormatError(
                     f"features format {version} is newer than this Calibrant reads ({FORMAT_VERSION})",
-                    where=where, fix="update calibrant",
-                )  # fmt: skip
+                    where=where,
+                    fix="update calibrant",
+                )
             values = {k: v for k, v in block.items() if k not in ("kind", "format_version")}
             return cls(**{**values, "class_names": tuple(values["class_names"]), "views": tuple(values["views"])})
         except (KeyError, TypeError, ValueError) as error:
@@ -96,9 +97,10 @@ class FeatureCache:
             block = json.loads(file.read_text())
         except (FileNotFoundError, NotADirectoryError):
             raise FormatError(
-                f"is not a feature cache: it has no {MANIFEST}", where=path,
+                f"is not a feature cache: it has no {MANIFEST}",
+                where=path,
                 fix=f"make one with: calibrant features --model NAME --data DIR --out {path}",
-            ) from None  # fmt: skip
+            ) from None
         except (OSError, ValueError) as error:
             raise FormatError(f"cannot be read ({error})", where=file) from None
         return cls(path, Manifest.from_dict(block, where=file))
@@ -125,15 +127,17 @@ class FeatureCache:
             raise DataError(f'has no split "{split}"', where=self.path, fix=did_you_mean(split, self.manifest.splits))
         if view not in self.manifest.views:
             raise DataError(
-                f'has no view "{view}"', where=self.path,
+                f'has no view "{view}"',
+                where=self.path,
                 fix=f"{did_you_mean(view, self.manifest.views)}; or add it: calibrant features ... --view {view}",
-            )  # fmt: skip
+            )
         gaps = self.missing(split, view)
         if gaps:
             raise DataError(
                 f"extraction is not complete: {split} ({view}) lacks {len(gaps)} of {self.shards(split)} shards",
-                where=self.path, fix=f"calibrant features ... --split {split} --view {view} goes on where it stopped",
-            )  # fmt: skip
+                where=self.path,
+                fix=f"calibrant features ... --split {split} --view {view} goes on where it stopped",
+            )
         parts = [self._read_shard(self.shard(split, view, i)) for i in range(self.shards(split))]
         rows = FeatureRows(
             tuple(i for p in parts for i in p.ids),
@@ -143,8 +147,9 @@ class FeatureCache:
         if len(rows.ids) != self.manifest.splits[split]:
             raise FormatError(
                 f"{split} ({view}) has {len(rows.ids)} rows, {MANIFEST} says {self.manifest.splits[split]}",
-                where=self.path, fix="delete the folder and extract again",
-            )  # fmt: skip
+                where=self.path,
+                fix="delete the folder and extract again",
+            )
         return rows
 
     def _read_shard(self, file: Path) -> FeatureRows:
@@ -159,9 +164,10 @@ class FeatureCache:
         for column in ("id", "label", "features"):
             if column not in table.schema.names:
                 raise FormatError(
-                    f'has no column "{column}"', where=file,
+                    f'has no column "{column}"',
+                    where=file,
                     fix=f"its columns are {', '.join(table.schema.names)}; extract again or rename one",
-                )  # fmt: skip
+                )
         kind = table.schema.field("features").type
         if not pa.types.is_fixed_size_list(kind) or kind.list_size != m.width * m.tokens:
             got = kind.list_size if pa.types.is_fixed_size_list(kind) else kind

@@ -106,9 +106,13 @@ def extract(config: FeatureConfig) -> Extracted:
     chosen = config.splits or tuple(splits)
     size = None if config.image_size is None else (config.image_size, config.image_size)
     backbone = load_backbone(
-        config.model, pooling=config.pooling, pretrained=config.pretrained, weights=config.weights, input_size=size,
+        config.model,
+        pooling=config.pooling,
+        pretrained=config.pretrained,
+        weights=config.weights,
+        input_size=size,
         options=config.options,
-    )  # fmt: skip
+    )
     preprocessing = evaluation_transform(backbone.model, crop_pct=config.crop_pct)
     wanted = describe(config, backbone, preprocessing, class_names, splits)
     cache = _open_or_start(config.out, wanted)
@@ -133,9 +137,17 @@ def extract(config: FeatureConfig) -> Extracted:
                 np.arange(len(splits[split]))[number * config.block : (number + 1) * config.block]
             )
             features = forward_views(
-                backbone, part, preprocessing, views, batch_size=config.batch_size, workers=config.workers,
-                amp=config.amp, seed=config.seed, device=device, on_batch=b.update,
-            )  # fmt: skip
+                backbone,
+                part,
+                preprocessing,
+                views,
+                batch_size=config.batch_size,
+                workers=config.workers,
+                amp=config.amp,
+                seed=config.seed,
+                device=device,
+                on_batch=b.update,
+            )
             for view in views:
                 write_shard(cache.shard(split, view, number), part.ids, part.labels, features[view], config.storage)
                 made += 1
@@ -157,11 +169,21 @@ def describe(
     import timm
 
     return Manifest(
-        model, preprocessing.to_dict(), config.pooling, backbone.width, backbone.tokens, config.storage, config.amp,
-        config.seed, config.block, tuple(class_names), {k: len(v) for k, v in splits.items()},
-        {k: _digest(v) for k, v in splits.items()}, tuple(config.views),
+        model,
+        preprocessing.to_dict(),
+        config.pooling,
+        backbone.width,
+        backbone.tokens,
+        config.storage,
+        config.amp,
+        config.seed,
+        config.block,
+        tuple(class_names),
+        {k: len(v) for k, v in splits.items()},
+        {k: _digest(v) for k, v in splits.items()},
+        tuple(config.views),
         {"calibrant": __version__, "torch": torch.__version__, "timm": timm.__version__},
-    )  # fmt: skip
+    )
 
 
 def _open_or_start(path: Path, wanted: Manifest) -> FeatureCache:

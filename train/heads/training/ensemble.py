@@ -34,15 +34,20 @@ def train_heads(
     if first.class_temperatures() is not None:
         raise ConfigError(
             f"loss {config.loss.name} gives every head class temperatures of its own, which do not average",
-            where="ensemble.heads", fix="leave it out",
-        )  # fmt: skip
+            where="ensemble.heads",
+            fix="leave it out",
+        )
     others = [
         train_head(
-            replace(config, seed=derive(config.seed, "ensemble", i)), features, labels, classes,
-            copies=copies, validation=validation,
+            replace(config, seed=derive(config.seed, "ensemble", i)),
+            features,
+            labels,
+            classes,
+            copies=copies,
+            validation=validation,
         )
         for i in range(1, config.ensemble.heads)
-    ]  # fmt: skip
+    ]
     return average([first, *others])
 
 

@@ -40,9 +40,14 @@ def logistic(
     shift = torch.zeros(classes, dtype=x.dtype, device=x.device) if offset is None else offset.to(x)
     exact = x.dtype == torch.float64
     solver = torch.optim.LBFGS(
-        [weight, bias], lr=1.0, max_iter=max_iterations, history_size=20, line_search_fn="strong_wolfe",
-        tolerance_grad=1e-10 if exact else 1e-6, tolerance_change=1e-14 if exact else 1e-9,
-    )  # fmt: skip
+        [weight, bias],
+        lr=1.0,
+        max_iter=max_iterations,
+        history_size=20,
+        line_search_fn="strong_wolfe",
+        tolerance_grad=1e-10 if exact else 1e-6,
+        tolerance_change=1e-14 if exact else 1e-9,
+    )
 
     def closure() -> Tensor:
         solver.zero_grad()

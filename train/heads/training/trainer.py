@@ -51,13 +51,15 @@ def train_head(
     if features.ndim == 3 and kind != "map":
         raise ConfigError(
             f"the features are patch tokens, which a {kind} head cannot read",
-            where="head.kind", fix='use kind = "map", or features with another --pooling',
-        )  # fmt: skip
+            where="head.kind",
+            fix='use kind = "map", or features with another --pooling',
+        )
     if features.ndim == 2 and kind == "map":
         raise ConfigError(
             "a map head pools patch tokens, and the features are vectors",
-            where="head.kind", fix="extract with: calibrant features --pooling tokens",
-        )  # fmt: skip
+            where="head.kind",
+            fix="extract with: calibrant features --pooling tokens",
+        )
     with torch.random.fork_rng(
         devices=[]
     ):  # dropout and initial values use the global stream; the caller's stays as it is
@@ -101,14 +103,16 @@ class _Training:
         self.loss = make_loss(config, self.classes, hidden, counts).to(self.device)
         if self.loss.needs_cosines and config.head.kind not in ("linear", "mlp", "map", "arcface"):
             raise ConfigError(
-                f"loss {config.loss.name} brings its own cosine layer", where="loss.name",
+                f"loss {config.loss.name} brings its own cosine layer",
+                where="loss.name",
                 fix='use head.kind = "linear", "mlp" or "map"',
-            )  # fmt: skip
+            )
         _seed(config, "auxiliary")
         self.auxiliary = (
-            None if config.auxiliary.name == "none"
+            None
+            if config.auxiliary.name == "none"
             else AuxiliaryTerm(config.auxiliary, hidden=hidden, counts=counts).to(self.device)
-        )  # fmt: skip
+        )
         self.corrections = corrections_of({"loss": self.loss.absorbed_prior_strength})
         self.x, self.y, filled = with_smote(config, x, y, counts)
         self.corrections |= filled
@@ -182,9 +186,10 @@ class _Training:
             history.append(float(total) / steps)
             if not math.isfinite(history[-1]):
                 raise ConfigError(
-                    f"the loss is {history[-1]} in epoch {epoch + 1}", where="optimizer.lr",
-                    fix=f"lower it (it is {lr:g}), or set input.transform = \"standardise\"",
-                )  # fmt: skip
+                    f"the loss is {history[-1]} in epoch {epoch + 1}",
+                    where="optimizer.lr",
+                    fix=f'lower it (it is {lr:g}), or set input.transform = "standardise"',
+                )
             loss.on_epoch_end(epoch, epochs)
             self._show_validation(loss)
             on_epoch(done + epoch, history[-1])
@@ -213,9 +218,14 @@ class _Training:
         a = self.config.augment
         if self.tail is not None and self.pool is not None:
             x = head_to_tail(
-                x, y, pool=self.pool, is_tail=self.tail, share=a.head_tail, largest=a.head_tail_lam,
+                x,
+                y,
+                pool=self.pool,
+                is_tail=self.tail,
+                share=a.head_tail,
+                largest=a.head_tail_lam,
                 rng=self.rng["head-tail"],
-            )  # fmt: skip
+            )
         if self.deviation is not None:
             x = add_noise(x, self.deviation, a.noise, self.rng["noise"])
         if a.channel_scale:
