@@ -121,9 +121,9 @@ def quantize_folders(
         path,
         out,
         Data(ranges_from, images, labels),
-        method=method,
-        ranges=ranges,
-        keep_float=keep_float,  # type: ignore[arg-type]
+        method=method,  # type: ignore[arg-type]
+        ranges=ranges,  # type: ignore[arg-type]
+        keep_float=keep_float,
     )
 
 
