@@ -19,7 +19,7 @@ from calibrant.serve.models.model import Model
 from calibrant.serve.monitor.labels import read_labels
 from calibrant.serve.processes.other_workers import FLUSH, merged_metrics
 from calibrant.serve.protocol.answer import encode
-from calibrant.serve.protocol.body import json_object, parse
+from calibrant.serve.protocol.body import LARGE_JSON, json_object, parse
 from calibrant.serve.protocol.errors import BadInput, NotFound, UnknownEncoding
 from calibrant.serve.protocol.request import InferRequest
 
@@ -181,11 +181,27 @@ def infer(app: Application, request: Request, names: Names, respond: Respond) ->
 
 
 def _infer(app: Application, model: Model, request: Request, ticket: Ticket, respond: Respond) -> None:
-    try:
-        asked = parse(request.body, _json_length(request), model.target)
-    except Exception as error:
+    def failed(error: Exception) -> None:
         respond(Response.error(app.inference.failed(model, ticket, error)))
+
+    def ask(asked: InferRequest) -> None:
+        _ask(app, model, asked, request, ticket, respond)
+
+    try:
+        length, body = _json_length(request), request.body
+        if (len(body) if length is None else min(length, len(body))) > LARGE_JSON:
+            app.inference.in_thread(model, lambda: parse(body, length, model.target), ask, failed)
+            return
+        asked = parse(body, length, model.target)
+    except Exception as error:
+        failed(error)
         return
+    ask(asked)
+
+
+def _ask(
+    app: Application, model: Model, asked: InferRequest, request: Request, ticket: Ticket, respond: Respond
+) -> None:
     request.body = EMPTY  # what is needed of it is in the tensors
     accepted = request.headers.get(b"accept-encoding")
     app.inference.infer(

@@ -15,6 +15,8 @@ from calibrant.serve.models.model import Model
 from calibrant.serve.protocol.errors import BadInput, TooLarge, UnknownEncoding
 from calibrant.serve.protocol.pictures import Pictures
 
+MOST_FIELDS = 64  # of a form, beside its pictures
+
 
 def read(
     body: memoryview, content_type: bytes, query: Mapping[str, str], request_id: str | None, limits: Limits
@@ -68,7 +70,10 @@ _FILE = re.compile(rb'(?:^|;)\s*filename="([^"]*)"')
 
 def _multipart(data: bytes, boundary: bytes, limits: Limits) -> tuple[list[tuple[str, bytes]], dict[str, str]]:
     """Files and text fields of a form (RFC 7578)."""
-    parts = (b"\r\n" + data).split(b"\r\n--" + boundary)
+    most = limits.max_images + MOST_FIELDS
+    parts = (b"\r\n" + data).split(b"\r\n--" + boundary, most + 3)
+    if len(parts) > most + 2:
+        raise TooLarge(f"the form has more than {most} parts")
     if len(parts) < 3 or not parts[-1].startswith(b"--"):
         raise BadInput("the multipart form is cut off: its closing boundary is missing")
     pictures: list[tuple[str, bytes]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,11 +21,15 @@ from calibrant.serve.protocol.checks import (
     object_of,
     refuse_shared_memory,
 )
-from calibrant.serve.protocol.errors import BadInput, cut, kind, shown
+from calibrant.serve.protocol.errors import BadInput, TooLarge, cut, kind, shown
 from calibrant.serve.protocol.request import InferRequest, Plan, Target, Wanted
 from calibrant.serve.protocol.tensor_values import from_bytes, from_json
 from calibrant.serve.protocol.tensors import NUMPY, TensorSpec
 
+LARGE_JSON = 256 << 10  # bytes that are parsed away from the event loop
+# Of one body. What costs is not its depth but the number of objects that Python makes of it: 60 MB of [7],[7],... took
+# seconds and a gigabyte. 4 Mi brackets are 80 pictures of 224 pixels, each pixel in a list of its own.
+MOST_LISTS, MOST_OBJECTS, MOST_KEYS = 4 << 20, 100_000, 200_000
 MAX_PLAN = 2048  # bytes of JSON that are worth remembering
 
 
@@ -51,7 +56,7 @@ def json_object(text: memoryview) -> dict[str, Any]:
     if not len(text):
         raise BadInput("the request has no body; send a JSON object with `inputs`")
     try:
-        message = orjson.loads(text)
+        message = _loads(text)
     except orjson.JSONDecodeError as error:
         raise BadInput(f"the request is not valid JSON ({error})") from None
     if not isinstance(message, dict):
@@ -66,6 +71,25 @@ def _follow(plan: Plan, tail: memoryview) -> InferRequest:
         feeds[spec.name] = from_bytes(tail[at : at + size], spec, shape)
         at += size
     return InferRequest(feeds, known.rows, known.outputs, None, known.knobs, known.timeout, known.parameters, plan=plan)
+
+
+def _loads(text: memoryview) -> Any:
+    """The JSON, unless there is too much in it; without the garbage collector, which takes three quarters of the time
+    where many lists are made and would find nothing."""
+    raw: bytes | memoryview = text
+    if len(text) > LARGE_JSON:
+        raw = bytes(text)
+        bounds = ((b"[", MOST_LISTS, "lists"), (b"{", MOST_OBJECTS, "objects"), (b":", MOST_KEYS, "keys"))
+        for sign, most, what in bounds:
+            if raw.count(sign) > most:
+                raise TooLarge(f"the JSON has more than {most} {what}; send tensors flat, or as binary data")
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        return orjson.loads(raw)
+    finally:
+        if on:
+            gc.enable()
 
 
 def _parse_message(

@@ -7,6 +7,7 @@ import http.client
 import json
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,3 +110,29 @@ def test_one_address_cannot_take_all_connections(guarded: Running, tiny: ModuleT
         assert status == 503
         assert "your address has 256 connections" in said["error"]
         assert _good(guarded, tiny, "127.0.0.4") == 200
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [b"[7],", b"{},", b'{"a":1},'],
+    ids=["lists", "objects", "keys"],
+)
+def test_a_body_that_makes_millions_of_objects_is_refused_and_holds_up_nobody(
+    piece: bytes, model_file: Path, tiny: ModuleType
+) -> None:
+    """60 MB of it took the event loop for seconds and a gigabyte."""
+    body = b'{"inputs":[{"name":"images","data":[' + piece * (60_000_000 // len(piece)) + b"0]}]}"
+    with running(model_file, arguments=["--threads", "1", "--quiet"]) as server:
+        process, answers = psutil.Process(server.pid), []
+        with _connect(server) as s:
+            threading.Thread(target=lambda: (s.sendall(_head(len(body)) + body), answers.append(_answer(s)))).start()
+            waits, most = [], 0
+            while not answers:
+                start = time.monotonic()
+                assert _good(server, tiny) == 200
+                waits.append(time.monotonic() - start)
+                most = max(most, process.memory_info().rss)
+        status, said = answers[0]
+        assert (status, "send tensors flat" in said["error"]) == (413, True)
+        assert max(waits) < 2.0
+        assert most < 512 << 20

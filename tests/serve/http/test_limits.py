@@ -33,6 +33,7 @@ from calibrant.serve.limits import THIS_MACHINE, Limits
 from calibrant.serve.models.model import Model
 from calibrant.serve.models.repository import Repository
 from calibrant.serve.processes.background import running
+from calibrant.serve.protocol.body import LARGE_JSON, parse
 from calibrant.serve.protocol.errors import Refusal
 
 INFER = "/v2/models/birds/infer"
@@ -248,6 +249,36 @@ def test_bodies_in_memory_are_bounded_together(model_file: Path) -> None:
             t.sendall(_request(b"x" * 800))
             assert _answer(t)[0] == 503
         _until(lambda: server.front.room.buffered == 0)
+
+
+def test_large_json_is_read_away_from_the_loop_and_small_is_not(
+    model_file: Path, tiny: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where: list[str] = []
+
+    def watched(*asked: Any) -> Any:
+        where.append(threading.current_thread().name)
+        return parse(*asked)
+
+    monkeypatch.setattr("calibrant.serve.http.handlers.parse", watched)
+    pixels = tiny.pictures(1)
+    with InProcess(model_file, Limits()) as server, server.connect() as s:
+        for padding in (0, LARGE_JSON):
+            s.sendall(_request(_message(pixels) + b" " * padding))
+            status, _, said = _answer(s)
+            assert status == 200
+            np.testing.assert_allclose(json.loads(said)["outputs"][0]["data"], tiny.expected(pixels)[0], atol=1e-6)
+    assert [name.startswith("decode") for name in where] == [False, True]
+
+
+def test_a_form_of_very_many_fields_is_refused(model_file: Path) -> None:
+    part = b'--b\r\nContent-Disposition: form-data; name="x"\r\n\r\n1\r\n'
+    body = part * 97 + b"--b--\r\n"
+    head = "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: "
+    with InProcess(model_file, Limits()) as server, server.connect() as s:
+        for data, status in ((body, 413), (part * 96 + b"--b--\r\n", 400)):  # 400: no parameter "x"
+            s.sendall(f"{head}{len(data)}\r\n\r\n".encode() + data)
+            assert _answer(s)[0] == status
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 needs no setting up there")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import math
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from calibrant.errors import CalibrantError
 from calibrant.serve.protocol import body as body_
 from calibrant.serve.protocol.answer import encode
-from calibrant.serve.protocol.errors import Refusal
+from calibrant.serve.protocol.errors import Refusal, TooLarge
 from calibrant.serve.protocol.request import InferRequest, Target
 from calibrant.serve.protocol.tensors import NUMPY, TensorSpec, bytes_elements, to_bytes
 
@@ -290,3 +291,29 @@ def test_no_request_whatever_raises_anything_but_a_refusal(entry: Any, rest: Any
     body["inputs"][0].update(entry)
     with contextlib.suppress(Refusal, CalibrantError):
         parse({**body, **rest}, tail)
+
+
+@pytest.mark.parametrize(
+    ("piece", "most", "what"),
+    [
+        (b"[],", body_.MOST_LISTS - 1, "lists"), (b"{},", body_.MOST_OBJECTS - 1, "objects"),
+        (b'"::",', (body_.MOST_KEYS - 1) // 2, "keys"),
+    ],
+)  # fmt: skip
+def test_large_json_has_a_bound_on_what_python_would_make_of_it(piece: bytes, most: int, what: str) -> None:
+    """One list, object and key is the frame's own. Signs within a text count too: cheap to look at, and no loss."""
+
+    def text(pieces: int) -> memoryview:
+        return memoryview(b'{"x":[' + piece * pieces + b"0" + b" " * body_.LARGE_JSON + b"]}")
+
+    assert set(body_.json_object(text(most))) == {"x"}
+    with pytest.raises(TooLarge, match=what):
+        body_.json_object(text(most + 1))
+
+
+def test_reading_json_leaves_the_garbage_collector_as_it_was() -> None:
+    assert gc.isenabled()
+    body_.json_object(memoryview(b"{}"))
+    with pytest.raises(Refusal):
+        body_.json_object(memoryview(b"{"))
+    assert gc.isenabled()
