@@ -55,11 +55,6 @@ def fit_file(
     z, y, source = data.logits, data.labels, file.source
     if rows_follow == "train" and adjust is None:
         raise ConfigError("needs a correction to come after the map", where="--rows-follow train", fix="add --adjust 1")
-    if rows_follow == "train" and decisions is not None:
-        raise ConfigError(
-            "sets and thresholds are fitted on rows of the place of use", where="--rows-follow train",
-            fix="leave --conformal and --abstain-... out",
-        )  # fmt: skip
     prior = Formula.of(None, source, adjust=adjust, target_prior=target_prior, where=str(path)).prior
     within = prior if rows_follow == "target" else replace(prior, target=None, applied=-prior.absorbed)
     rows = np.bincount(y, minlength=z.shape[1])
@@ -86,7 +81,14 @@ def fit_file(
         fitted_on=context,
         metrics={"before": reported(before), "after": reported(after), "after_is": "cross-fitted", "bins": bins},
     )
-    return calibrator if decisions is None else with_decisions(calibrator, softmax(held_out), y, decisions)
+    if decisions is None:
+        return calibrator
+    elsewhere = None  # rows that follow the target prior, or are to stand for themselves, weigh the same
+    if weighted:
+        elsewhere = asked
+    elif rows_follow == "train":
+        elsewhere = np.ones(z.shape[1]) if prior.target is None else np.asarray(prior.target)
+    return with_decisions(calibrator, softmax(held_out), y, decisions, target_prior=elsewhere, shift=shift)
 
 
 def _validation(path: Path) -> Path:

@@ -19,7 +19,7 @@ from calibrant.dashboard.views.candidates import Picture
 from calibrant.dashboard.widgets import controls, elements
 from calibrant.dashboard.widgets.markdown_escape import plain, short
 from calibrant.serve import Classifier, load
-from calibrant.serve.engine.prediction_sets import blocks, coverages
+from calibrant.serve.engine.prediction_sets import coverages
 from calibrant.serve.engine.result import Result
 
 SIDE = 220
@@ -99,7 +99,7 @@ def _knobs(model: Model) -> Knobs:
             "Abstain below (%)", 0, 100, key="abstain", default=round(100 * (card.abstain_below or 0.0)),
             help="An answer with less confidence is given as 'not sure'.",
         )  # fmt: skip
-        known = coverages(blocks(card))
+        known = coverages(card)
         coverage = None
         if known:
             chosen = controls.choose(
@@ -155,9 +155,10 @@ def predict(classifier: Classifier, found: list[Picture], knobs: Knobs) -> tuple
     images = [p.image for p in found]
     ood = _has_ood(classifier)
     deployed = classifier.predict(images, coverage=knobs.coverage, top_k=_TOP, ood=ood)
+    moved = knobs.strength is not None or knobs.prior is not None  # under another prior no coverage is promised
     changed = classifier.predict(
         images, temperature=knobs.temperature, adjust_strength=knobs.strength, target_prior=knobs.prior,
-        abstain_below=knobs.abstain_below, coverage=knobs.coverage, top_k=_TOP, ood=ood,
+        abstain_below=knobs.abstain_below, coverage=None if moved else knobs.coverage, top_k=_TOP, ood=ood,
     )  # fmt: skip
     return deployed, changed
 

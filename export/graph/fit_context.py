@@ -10,36 +10,17 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from calibrant.artifacts.model_card import Prior
-from calibrant.export.graph.fold import Array
+from calibrant.calibration.conformal.holding import decided_shift, decisions_hold, fitted_shift, same
 
 log = logging.getLogger(__name__)
 Block = Mapping[str, Any]
-SAME = 1e-3  # two shifts that differ by less (beyond a constant, which softmax does not see) are one
-
-
-def inside(calibrator: Block) -> Array | None:
-    """The shift that the map was fitted inside; None where it was fitted without one."""
-    fitted = calibrator.get("fitted_on") or {}
-    if not fitted.get("strength") or fitted.get("log_prior_ratio") is None:
-        return None
-    return float(fitted["strength"]) * np.asarray(fitted["log_prior_ratio"], np.float64)
-
-
-def same(calibrator: Block, prior: Prior) -> bool:
-    """Are the probabilities of the fit those of the file?"""
-    fitted, deployed = inside(calibrator), prior.shift()
-    if fitted is None or deployed is None:
-        return fitted is None and deployed is None
-    gap = fitted - deployed
-    return bool(np.ptp(gap) < SAME)
 
 
 def warn_if_moved(calibrator: Block | None, prior: Prior) -> None:
     """A map fitted inside one correction and deployed inside another is not calibrated."""
-    if calibrator is None or inside(calibrator) is None or same(calibrator, prior):
+    inside = None if calibrator is None else fitted_shift(calibrator)
+    if calibrator is None or inside is None or same(inside, prior.shift()):
         return
     strength = float(calibrator["fitted_on"]["strength"])
     log.warning(
@@ -53,9 +34,9 @@ def threshold(calibrator: Block | None, prior: Prior) -> float | None:
     own = (calibrator or {}).get("abstain")
     if calibrator is None or not own:
         return None
-    if same(calibrator, prior):
+    if decisions_hold(calibrator, prior):
         return float(own["threshold"])
-    without = inside(calibrator) is None
+    without = same(decided_shift(calibrator), None)
     log.warning(
         "the calibrator's abstain threshold was fitted %s and is left out; set one for these probabilities",
         "without a prior adjustment" if without else "inside another prior adjustment",

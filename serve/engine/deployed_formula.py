@@ -24,11 +24,12 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import ModelCard, Prior
 from calibrant.calibration.calibrators.table import diagonal
+from calibrant.calibration.conformal.holding import same
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import ConfigError
 from calibrant.priors import UNIFORM, Written, shares_of
 from calibrant.serve.engine.knobs import Knobs
-from calibrant.serve.engine.prediction_sets import fitted_shift
+from calibrant.serve.engine.prediction_sets import check_population
 
 Array = NDArray[np.float64]
 
@@ -44,7 +45,6 @@ class DeployedFormula:
     scale: Array | None  # z = (u - shift) / scale; None where the calibrator is not diagonal
     shift: Array
     calibrator: str
-    conformal_shift: Array | None  # of the probabilities that the conformal thresholds were fitted on, None: the file's
 
     @classmethod
     def of(cls, card: ModelCard) -> DeployedFormula:
@@ -59,7 +59,6 @@ class DeployedFormula:
             None if by_class is None else by_class[0],
             np.zeros(classes) if by_class is None else by_class[1],
             method,
-            fitted_shift(card),
         )
 
     def calibrated(self, logits: NDArray[np.floating[Any]]) -> Array:
@@ -71,9 +70,8 @@ class DeployedFormula:
         return None if self.scale is None else (self.calibrated(logits) - self.shift) / self.scale
 
     def conformal_probabilities(self, outputs: Mapping[str, NDArray[Any]]) -> Array:
-        """The probabilities that prediction sets are made from, whatever the knobs."""
-        logits = np.asarray(outputs["logits"], np.float64)
-        return softmax(logits if self.conformal_shift is None else self.calibrated(logits) - self.conformal_shift)
+        """The probabilities that prediction sets are made from: the file's own, whatever the knobs."""
+        return softmax(outputs["logits"])
 
     def logits(self, logits: NDArray[np.floating[Any]], knobs: Knobs) -> Array:
         """The logits that the file would have returned with these knobs."""
@@ -87,7 +85,7 @@ class DeployedFormula:
     def check(self, knobs: Knobs) -> None:
         """Refuses what `logits` would refuse, before there are any."""
         if knobs.adjust_strength is not None or knobs.target_prior is not None:
-            self._new_term(knobs)
+            check_population(knobs.coverage, other_prior=not same(self._new_term(knobs), self.term))
 
     def _new_term(self, knobs: Knobs) -> Array:
         if self.prior.train is None:

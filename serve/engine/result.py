@@ -103,6 +103,7 @@ def answer(
     abstained = np.zeros(len(labels), bool) if threshold is None else confidence < threshold
     sets = None
     if knobs.coverage is not None:
+        formula.check(knobs)
         sets = prediction_sets(card, formula.conformal_probabilities(outputs), knobs.coverage)
         sets[np.arange(len(labels)), labels] = True
     score = ood_score(card, formula, outputs) if knobs.ood or "ood_score" in outputs else None

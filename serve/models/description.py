@@ -42,7 +42,7 @@ def _provenance(model: Model) -> dict[str, Any]:
             "total": card.prior.total,
         },
         "abstain_below": card.abstain_below,
-        "coverages": list(prediction_sets.coverages(prediction_sets.blocks(card))),
+        "coverages": list(prediction_sets.coverages(card)),
         "ood": {k: v for k, v in (card.ood or {}).items() if _small(v)} or None,
         "metrics": card.metrics,
         "precision": dict(card.precision),

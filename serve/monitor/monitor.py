@@ -284,5 +284,5 @@ def row_ids(id_: str, rows: int) -> list[str]:
 
 def _some_quantile(card: ModelCard) -> float | None:
     """The coverage to watch: 0.9 where the file has it, else the highest."""
-    known = prediction_sets.coverages(prediction_sets.blocks(card))
+    known = prediction_sets.coverages(card)
     return 0.9 if 0.9 in known else (known[-1] if known else None)

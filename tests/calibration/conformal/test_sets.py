@@ -1,4 +1,4 @@
-"""Prediction sets hold what they promise; thresholds for answering too."""
+"""Prediction sets hold what they promise, under the prior of their rows and under another."""
 
 from __future__ import annotations
 
@@ -8,19 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrant.calibration import fit
-from calibrant.calibration.conformal.sets import (
-    KINDS,
-    ConformalSet,
-    Kind,
-    abstain_for_coverage,
-    abstain_for_risk,
-    all_scores,
-    conformal_quantile,
-    fit_conformal,
-    set_quality,
-    set_temperature,
-)
+from calibrant.calibration.conformal.scores import KINDS, Kind
+from calibrant.calibration.conformal.sets import ConformalSet, conformal_quantile, fit_conformal, weighted_quantiles
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import ConfigError, FormatError
 
@@ -34,17 +23,22 @@ GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "calibration"
 CAL, TEST = (arrays(GOLDEN / f"resnet20_{part}.npz") for part in ("cal", "test"))
 
 
+def covered(sets: ConformalSet, probs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    inside: np.ndarray = sets.contains(probs)[np.arange(len(labels)), labels]
+    return inside
+
+
 @pytest.mark.parametrize("alpha", [0.1, 0.05])
 @pytest.mark.parametrize("name", ["uncalibrated", "temperature"])
 def test_lac_equals_the_reference(alpha: float, name: str) -> None:
     golden = json.loads((GOLDEN / "resnet20.json").read_text())
     t = golden["fit"]["temperature"]["temperature"] if name == "temperature" else 1.0
     found = fit_conformal(softmax(CAL["logits"] / t), CAL["labels"], alpha=alpha)
-    quality = set_quality(found, softmax(TEST["logits"] / t), TEST["labels"])
+    probs = softmax(TEST["logits"] / t)
     expected = golden["conformal_LAC"][f"{name} alpha={alpha}"]
     assert found.threshold == pytest.approx(expected["qhat"], abs=1e-6)
-    assert quality.coverage == pytest.approx(expected["coverage"], abs=1e-12)
-    assert quality.mean_size == pytest.approx(expected["mean_size"], abs=1e-12)
+    assert covered(found, probs, TEST["labels"]).mean() == pytest.approx(expected["coverage"], abs=1e-12)
+    assert found.contains(probs).sum(axis=1).mean() == pytest.approx(expected["mean_size"], abs=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -65,20 +59,11 @@ def test_coverage_is_nominal_within_a_point_over_100_splits(kind: Kind, randomis
 
 
 def test_class_conditional_thresholds_lift_the_worst_class() -> None:
-    probs, held_out = softmax(CAL["logits"] / 2.574), softmax(TEST["logits"] / 2.574)
-    plain = set_quality(fit_conformal(probs, CAL["labels"]), held_out, TEST["labels"])
-    by_class = set_quality(fit_conformal(probs, CAL["labels"], class_conditional=True), held_out, TEST["labels"])
-    assert plain.worst_class_coverage is not None
-    assert by_class.worst_class_coverage is not None
-    assert by_class.worst_class_coverage > plain.worst_class_coverage + 0.02
-
-
-def test_scores_by_hand() -> None:
-    p = np.array([[0.2, 0.5, 0.3]])
-    assert np.allclose(all_scores(p, "lac"), [[0.8, 0.5, 0.7]])
-    assert np.allclose(all_scores(p, "aps"), [[0.8, 0.0, 0.5]])  # mass above
-    assert np.allclose(all_scores(p, "aps", u=1.0), [[1.0, 0.5, 0.8]])
-    assert np.allclose(all_scores(p, "raps", penalty=0.1, rank=1), [[0.8 + 0.2, 0.0, 0.5 + 0.1]])
+    probs, held_out, y = softmax(CAL["logits"] / 2.574), softmax(TEST["logits"] / 2.574), TEST["labels"]
+    plain = covered(fit_conformal(probs, CAL["labels"]), held_out, y)
+    by_class = covered(fit_conformal(probs, CAL["labels"], class_conditional=True), held_out, y)
+    worst = [min(float(hit[y == k].mean()) for k in range(10)) for hit in (plain, by_class)]
+    assert worst[1] > worst[0] + 0.02
 
 
 def test_quantile_by_hand_and_too_few_rows() -> None:
@@ -105,58 +90,55 @@ def test_sets_round_trip_through_json() -> None:
         ConformalSet.from_dict({"kind": "lac"})
 
 
-def test_own_temperature_makes_smaller_sets_and_keeps_the_coverage() -> None:
-    probs, held_out = softmax(CAL["logits"] / 2.574), softmax(TEST["logits"] / 2.574)
-    t = set_temperature(probs[:2500], CAL["labels"][:2500], kind="aps")
-    own = set_quality(
-        fit_conformal(probs[2500:], CAL["labels"][2500:], kind="aps", temperature=t), held_out, TEST["labels"]
-    )
-    plain = set_quality(fit_conformal(probs[2500:], CAL["labels"][2500:], kind="aps"), held_out, TEST["labels"])
-    assert own.mean_size <= plain.mean_size + 0.01
-    assert own.coverage == pytest.approx(0.9, abs=0.02)
-
-
-def test_abstaining_reaches_the_wanted_risk_on_rows_it_has_not_seen() -> None:
-    calibrator = fit("temperature", CAL["logits"], CAL["labels"])
-    found = abstain_for_risk(calibrator.probabilities(CAL["logits"]), CAL["labels"], risk=0.05)
-    assert found.risk <= found.risk_high <= 0.05
-    probs = calibrator.probabilities(TEST["logits"])
-    answered = probs.max(axis=1) >= found.threshold
-    wrong = probs.argmax(axis=1)[answered] != TEST["labels"][answered]
-    assert 0.02 < wrong.mean() < 0.06
-    assert answered.mean() == pytest.approx(found.coverage, abs=0.03)
-
-
-def test_abstaining_by_coverage_by_hand() -> None:
-    probs = np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]])
-    found = abstain_for_coverage(probs, [0, 1, 0, 0], coverage=0.5)
-    assert (found.threshold, found.coverage, found.risk) == (0.8, 0.5, 0.5)
-    with pytest.raises(ConfigError, match="no threshold"):
-        abstain_for_risk(probs, [0, 1, 0, 0], risk=0.01)
-
-
 @pytest.mark.parametrize("bad", [{"alpha": 0.0}, {"alpha": 1.0}, {"kind": "top"}])
 def test_impossible_wishes_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         fit_conformal(np.array([[0.6, 0.4]]), [0], **bad)  # type: ignore[arg-type]
 
 
-def test_the_upper_limit_of_no_error_in_fifty_answers() -> None:
-    """Clopper and Pearson, one-sided: with no error in n rows the limit solves (1 - r)^n = 5 %."""
-    probs = np.tile([0.9, 0.1], (50, 1))
-    found = abstain_for_coverage(probs, np.zeros(50, int), coverage=1.0)
-    assert (found.coverage, found.risk) == (1.0, 0.0)
-    assert found.risk_high == pytest.approx(1 - 0.05 ** (1 / 50))
-    with pytest.raises(ConfigError, match="with 95 % certainty"):
-        abstain_for_risk(probs, np.zeros(50, int), risk=0.05)
-    assert abstain_for_risk(probs, np.zeros(50, int), risk=0.06).risk_high < 0.06
+def test_weighted_quantiles_by_hand() -> None:
+    # Scores .1 .2 .3 .4 of weight 1 1 1 3: total 6. Of 80 %: with 0 at infinity 4.8 is reached at .4; with 1, 5.6 at
+    # .4; with 2, 6.4 never. Of 50 %: with 0, 3 at .3; with 1, 3.5 at .4.
+    scores, weights = np.array([0.3, 0.1, 0.4, 0.2]), np.array([1.0, 1.0, 3.0, 1.0])
+    at_infinity = np.array([0.0, 1.0, 2.0])
+    assert weighted_quantiles(scores, weights, at_infinity, 0.2).tolist() == [0.4, 0.4, np.inf]
+    assert weighted_quantiles(scores, weights, at_infinity[:2], 0.5).tolist() == [0.3, 0.4]
 
 
-def test_the_worst_class_is_one_of_those_with_twenty_rows() -> None:
-    """Class 0: 19 rows, none covered. Class 1: 20 rows, half covered. Class 2: 40 rows, all covered."""
-    labels = np.repeat([0, 1, 2], [19, 20, 40])
-    probs = np.full((79, 3), 0.05)
-    probs[:19, 2] = probs[19:29, 1] = probs[29:39, 2] = probs[39:, 2] = 0.9
-    quality = set_quality(ConformalSet("lac", 0.1, 0.5, 79), probs, labels)
-    assert (quality.worst_class, quality.worst_class_coverage) == (1, 0.5)
-    assert quality.coverage == pytest.approx(50 / 79)
+def test_the_prior_of_the_rows_themselves_gives_the_plain_threshold() -> None:
+    probs, y = softmax(CAL["logits"] / 2.574), CAL["labels"]
+    plain = fit_conformal(probs, y)
+    same = fit_conformal(probs, y, target_prior=np.bincount(y))
+    assert same.class_thresholds == pytest.approx([plain.threshold] * 10)
+    assert same.effective_rows == pytest.approx(len(y))
+
+
+def test_a_class_of_the_target_without_rows_is_refused() -> None:
+    with pytest.raises(ConfigError, match="class 2 has no share in the data"):
+        fit_conformal(np.full((8, 3), 1 / 3), [0, 1] * 4, target_prior=[1, 1, 1])
+
+
+def long_tailed(rng: np.random.Generator, rows: int, prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a Gaussian class model, with its exact p(y | x) under `prior`."""
+    y = rng.choice(len(prior), rows, p=prior)
+    z = 2.2 * (rng.normal(size=(rows, len(prior))) + 2.2 * np.eye(len(prior))[y])
+    return z, y
+
+
+@pytest.mark.slow
+def test_sets_under_a_target_prior_cover_what_they_promise() -> None:
+    """Tail 50, fitted on 1,000 long-tailed rows, judged on uniform ones: weighted and adjusted, 40 draws."""
+    train, uniform = 50.0 ** -(np.arange(10) / 9), np.full(10, 0.1)
+    train = train / train.sum()
+    hits: dict[str, list[float]] = {"weighted": [], "plain": []}
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        z, y = long_tailed(rng, 1000, train)
+        fresh, truth = long_tailed(rng, 4000, uniform)
+        to_train, to_uniform = np.log(train), np.zeros(10)  # z are log likelihoods
+        weighted = fit_conformal(softmax(z + to_uniform), y, alpha=0.1, target_prior=uniform)
+        hits["weighted"].append(float(covered(weighted, softmax(fresh + to_uniform), truth).mean()))
+        plain = fit_conformal(softmax(z + to_train), y, alpha=0.1)
+        hits["plain"].append(float(covered(plain, softmax(fresh + to_train), truth).mean()))
+    assert 0.885 <= np.mean(hits["weighted"]) <= 0.925
+    assert np.mean(hits["plain"]) < 0.85  # what the file served before

@@ -11,8 +11,8 @@ import pytest
 from calibrant.artifacts.model_card import Prior
 from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.calibration import Calibrator
+from calibrant.calibration.conformal.holding import decisions_hold
 from calibrant.export import edit
-from calibrant.export.graph.fit_context import same
 
 from ..conftest import CLASSES, PRIOR
 from ..test_edit import CALIBRATORS
@@ -44,7 +44,7 @@ def model(deployed: Path, tmp_path: Path) -> Path:
 def test_the_shift_of_the_fit_and_of_the_file_are_compared(
     calibrator: Calibrator, prior: Prior, expected: bool
 ) -> None:
-    assert same({"fitted_on": calibrator.fitted_on}, prior) is expected
+    assert decisions_hold({"fitted_on": calibrator.fitted_on}, prior) is expected
 
 
 def test_a_calibrator_fitted_inside_a_correction_wants_that_correction(

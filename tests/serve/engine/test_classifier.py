@@ -65,16 +65,18 @@ def test_a_float_input_is_normalised_by_us(tmp_path: Path, tiny: ModuleType) -> 
 
 
 def test_prediction_sets_hold_the_classes_above_the_threshold(model_file: Path, tiny: ModuleType) -> None:
-    """lac with threshold 0.7 admits p >= 0.3; knobs of the request change the label, never the file's own sets."""
+    """lac with threshold 0.7 admits p >= 0.3; a request's temperature changes answers, never the file's own sets."""
     pixels = tiny.pictures(8)
     classifier = load(model_file, threads=1)
     p = tiny.expected(pixels)
     np.testing.assert_array_equal(classifier.predict(pixels, coverage=0.9).prediction_sets, p >= 0.3)
-    other = classifier.predict(pixels, coverage=0.9, target_prior=(0.97, 0.01, 0.01, 0.01))
+    other = classifier.predict(pixels, coverage=0.9, temperature=9.0)
     wanted = p >= 0.3
     wanted[np.arange(8), other.labels] = True
     np.testing.assert_array_equal(other.prediction_sets, wanted)
     assert other.sets()[0][0] == other.names[0]
+    with pytest.raises(ConfigError, match="not under that of the request"):
+        classifier.predict(pixels, coverage=0.9, target_prior=(0.97, 0.01, 0.01, 0.01))
 
 
 def test_abstention_uses_the_files_threshold_unless_told_otherwise(model_file: Path, tiny: ModuleType) -> None:

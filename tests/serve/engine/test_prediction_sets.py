@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -9,7 +12,10 @@ from calibrant.artifacts.model_card import Prior
 from calibrant.calibration.conformal import sets as fitted
 from calibrant.errors import ConfigError, FormatError
 from calibrant.serve.engine.deployed_formula import DeployedFormula
-from calibrant.serve.engine.prediction_sets import prediction_sets
+from calibrant.serve.engine.knobs import Knobs
+from calibrant.serve.engine.prediction_sets import coverages, prediction_sets
+
+ROOT = Path(__file__).resolve().parents[3]
 
 P = np.array([[0.1, 0.2, 0.3, 0.4], [0.97, 0.01, 0.01, 0.01], [0.25, 0.25, 0.26, 0.24]])
 
@@ -42,20 +48,41 @@ def test_an_infinite_threshold_admits_every_class(tiny: ModuleType) -> None:
     assert prediction_sets(card, P, 0.99).all()
 
 
-def test_thresholds_of_the_calibrator_use_the_probabilities_of_its_fit(tiny: ModuleType) -> None:
-    """Fitted before the prior term, served behind it: the sets are made from softmax(u), not softmax(u - a r)."""
-    calibrator = {"method": "temperature", "parameters": {"temperature": 2.0},
-                  "conformal": {"0.1": {"kind": "lac", "threshold": 0.7}}, "fitted_on": {"rows": 10}}  # fmt: skip
-    card = tiny.card(calibrator=calibrator, conformal=None, prior=Prior(train=tiny.TRAIN, applied=1.0))
+def fitted_without_a_prior_term(tiny: ModuleType) -> dict[str, object]:
+    return {"method": "temperature", "parameters": {"temperature": 2.0},
+            "conformal": {"0.1": {"kind": "lac", "threshold": 0.7}}, "fitted_on": {"rows": 10}}  # fmt: skip
+
+
+def test_sets_of_a_file_that_corrects_to_another_prior_are_refused(tiny: ModuleType) -> None:
+    card = tiny.card(calibrator=fitted_without_a_prior_term(tiny), conformal=None,
+                     prior=Prior(train=tiny.TRAIN, applied=1.0))  # fmt: skip
+    assert coverages(card) == ()
+    with pytest.raises(ConfigError, match="fitted under another class prior.*adjust FILE --labelled"):
+        prediction_sets(card, P, 0.9)
+
+
+def test_sets_that_were_fitted_inside_the_file_s_own_correction_hold(tiny: ModuleType) -> None:
     term = np.log(np.array(tiny.TRAIN) * 4)
-    got = DeployedFormula.of(card).conformal_probabilities({"logits": np.log(P) - term})
-    np.testing.assert_allclose(got, P, atol=1e-12)
-    np.testing.assert_array_equal(prediction_sets(card, got, 0.9), P >= 0.3)
-    inside = {**calibrator, "fitted_on": {"strength": 1.0, "log_prior_ratio": term.tolist()}}
-    served = DeployedFormula.of(tiny.card(calibrator=inside, conformal=None)).conformal_probabilities(
-        {"logits": np.log(P)}
-    )
-    np.testing.assert_allclose(served, P, atol=1e-12)
+    inside = {"strength": 1.0, "log_prior_ratio": term.tolist()}
+    for fitted_on in (inside, {"decided_shift": (term + 5).tolist()}):  # a constant is not seen by softmax
+        calibrator = {**fitted_without_a_prior_term(tiny), "fitted_on": fitted_on}
+        card = tiny.card(calibrator=calibrator, conformal=None, prior=Prior(train=tiny.TRAIN, applied=1.0))
+        np.testing.assert_array_equal(prediction_sets(card, P, 0.9), P >= 0.3)
+
+
+def test_no_coverage_is_promised_under_the_prior_of_a_request(tiny: ModuleType) -> None:
+    formula = DeployedFormula.of(tiny.card(prior=Prior(train=tiny.TRAIN, applied=1.0)))
+    for knobs in (Knobs(coverage=0.9, target_prior=(0.7, 0.1, 0.1, 0.1)), Knobs(coverage=0.9, adjust_strength=0.5)):
+        with pytest.raises(ConfigError, match="not under that of the request"):
+            formula.check(knobs)
+    formula.check(Knobs(coverage=0.9, target_prior="uniform", temperature=0.5))  # the file's own
+    formula.check(Knobs(target_prior=(0.7, 0.1, 0.1, 0.1)))
+
+
+def test_serving_sets_loads_no_scipy() -> None:
+    code = "import calibrant.serve.engine.prediction_sets, sys; print('scipy' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert found.stdout.strip() == "False"
 
 
 def test_what_is_not_there_or_damaged_is_said(tiny: ModuleType) -> None:

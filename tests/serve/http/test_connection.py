@@ -107,7 +107,7 @@ def test_json_and_binary_and_people_get_the_same_probabilities(client: httpx.Cli
 def test_knobs_ride_as_parameters(client: httpx.Client, tiny: ModuleType) -> None:
     pixels = tiny.pictures(3)
     body = {**_entry(pixels), "parameters": {
-        "temperature": 0.7, "adjust_strength": 0.5, "target_prior": "0.1,0.2,0.3,0.4", "coverage": 0.9,
+        "temperature": 0.7, "adjust_strength": 0.5, "target_prior": "0.1,0.2,0.3,0.4",
         "abstain_below": 0.99, "ood": True, "top_k": 2}}  # fmt: skip
     reply = client.post(INFER, json=body).json()
     wanted = tiny.expected(pixels, 0.7, 0.5, (0.1, 0.2, 0.3, 0.4))
@@ -115,7 +115,11 @@ def test_knobs_ride_as_parameters(client: httpx.Client, tiny: ModuleType) -> Non
     named = {o["name"]: o for o in reply["outputs"]}
     assert named["abstained"]["data"] == (wanted.max(axis=1) < 0.99).tolist()
     assert named["top"]["data"][:2] == np.argsort(-wanted[0])[:2].tolist()
-    assert named["prediction_set"]["shape"] == [3, 4]
+    with_sets = client.post(INFER, json={**_entry(pixels), "parameters": {"temperature": 0.7, "coverage": 0.9}}).json()
+    assert {o["name"]: o["shape"] for o in with_sets["outputs"]}["prediction_set"] == [3, 4]
+    moved = client.post(INFER, json={**_entry(pixels), "parameters": {"target_prior": "train", "coverage": 0.9}})
+    assert moved.status_code == 400
+    assert "not under that of the request" in moved.json()["error"]
     bad = client.post(INFER, json={**_entry(pixels), "parameters": {"coverage": 0.5}})
     assert bad.status_code == 400
     assert "it holds: 0.9, 0.95" in bad.json()["error"]
