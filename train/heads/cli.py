@@ -69,7 +69,34 @@ def features(
     click.echo(f"Next: calibrant head {out} --set input.transform=standardise --out runs/head")
 
 
-@click.command()
+class _WithSettings(click.Command):
+    """Its help lists what --set takes, from the same descriptions as the Laboratory's controls."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        with formatter.section("Settings (--set TABLE.KEY=VALUE)"):
+            formatter.write_dl(_setting_lines())
+
+
+def _setting_lines() -> list[tuple[str, str]]:
+    from dataclasses import fields, is_dataclass
+
+    from calibrant.settings.heads import HeadConfig
+    from calibrant.settings.option import options_of
+
+    config = HeadConfig()
+    tables = [(f"{f.name}.", getattr(config, f.name)) for f in fields(config) if is_dataclass(getattr(config, f.name))]
+    lines = []
+    for prefix, table in [("", config), *tables]:
+        for name, described in options_of(table).items():
+            span = f", from {described.allowed[0]:g} to {described.allowed[1]:g}" if described.allowed else ""
+            value = getattr(table, name)
+            default = "nothing" if value is None or value == {} else json.dumps(value).strip('"')
+            lines.append((f"{prefix}{name}", f"{described.help} [{default}{span}]".strip()))
+    return lines
+
+
+@click.command(cls=_WithSettings)
 @click.argument("features", type=click.Path(path_type=Path))
 @click.argument("config", type=click.Path(path_type=Path), required=False)
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder; without it, metrics only.")

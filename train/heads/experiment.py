@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.errors import ConfigError, DataError, did_you_mean
-from calibrant.train.heads.config import HeadConfig
+from calibrant.settings.heads import HeadConfig
 from calibrant.train.heads.features.cache import FeatureCache, FeatureRows
 from calibrant.train.heads.posthoc import PostHoc, fit_posthoc
 from calibrant.train.heads.scores import measure

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from calibrant.config import build
 from calibrant.errors import ConfigError
 from calibrant.images.preprocessing import Preprocessing
-from calibrant.train.heads.config import HeadKind
+from calibrant.settings.heads import HeadKind
 from calibrant.train.heads.features.backbone import Backbone, load_backbone
 from calibrant.train.heads.features.views import IN_GRAPH
 from calibrant.train.heads.training.modules import Folded, Head, Transform, folded, last_linear, make_body

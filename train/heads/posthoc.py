@@ -27,8 +27,8 @@ from calibrant.calibration import Calibrator, fit
 from calibrant.calibration.metrics import macro_f1
 from calibrant.calibration.softmax import log_softmax, softmax
 from calibrant.priors import read_prior
+from calibrant.settings.heads import PostHocConfig
 from calibrant.shares import class_weights, log_prior_ratio, shares
-from calibrant.train.heads.config import PostHocConfig
 
 logger = logging.getLogger(__name__)
 

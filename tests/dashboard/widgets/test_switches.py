@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any, get_args, get_type_hints
 
 import pytest
+from click.testing import CliRunner
 
 from calibrant.dashboard.widgets import switches
 from calibrant.dashboard.widgets.switches import ALL, BY_HAND, Switch, describe, from_link, settings, to_link
 from calibrant.errors import CalibrantError, ConfigError
+from calibrant.settings.option import options_of
 
 heads = pytest.importorskip("calibrant.train.heads.config", reason="needs the train extra")
 KINDS = ALL["head.kind"].options
@@ -23,7 +25,8 @@ LOGISTIC: dict[str, tuple[Any, dict[str, Any]]] = {
     "loss.options": ("tau=2", {"head.kind": "logistic", "loss.name": "balanced-softmax"}),
 }
 TEXTS = {"head.hidden": "64, 32", "loss.options": "gamma=2", "auxiliary.options": "rate=0.25",
-         "data.train_views": "eval, flip", "data.test_views": "flip", "data.background": "none of them"}  # fmt: skip
+         "data.train_views": "eval, flip", "data.test_views": "flip", "data.background": "none of them",
+         "posthoc.target_prior": "uniform"}  # fmt: skip
 
 
 def default_of(key: str) -> Any:
@@ -51,13 +54,6 @@ def plain_switches() -> list[Switch]:
 
 @pytest.mark.parametrize("switch", plain_switches(), ids=lambda s: s.key)
 def test_default_is_the_command_s(switch: Switch) -> None:
-    if switch.key == "auxiliary.temperature":  # an option of the loss itself
-        import inspect
-
-        from calibrant.train.losses import LOSSES
-
-        assert inspect.signature(LOSSES["supcon"]).parameters["temperature"].default == switch.default
-        return
     default = default_of(switch.key)
     if isinstance(default, tuple):
         assert switch.default == ", ".join(map(str, default))
@@ -182,8 +178,28 @@ def test_no_field_of_the_command_is_left_out() -> None:
         for section in config.__dataclass_fields__ if section != "seed"
         for field in getattr(config, section).__dataclass_fields__
     }  # fmt: skip
-    assert known - {key.partition(":")[0] for key in ALL} == set()
-    assert {key.partition(":")[0] for key in ALL} - known == {"auxiliary.temperature"}
+    assert {key.partition(":")[0] for key in ALL} == known
+
+
+@pytest.mark.parametrize("switch", [s for s in ALL.values() if s.limits], ids=lambda s: s.key)
+def test_a_slider_lies_inside_what_the_command_takes(switch: Switch) -> None:
+    section, _, name = switch.key.rpartition(".")
+    config = heads.HeadConfig()
+    described = options_of(getattr(config, section) if section else config)[name]
+    assert switch.limits == described.slider
+    if described.allowed is not None:
+        low = switch.limits[0] + (switch.limits[2] if described.none is not None else 0)  # type: ignore[index]
+        assert described.allowed[0] <= low
+        assert switch.limits[1] <= described.allowed[1]  # type: ignore[index]
+
+
+def test_help_of_the_command_lists_every_setting_with_its_default() -> None:
+    from calibrant.train.heads.cli import head
+
+    shown = CliRunner().invoke(head, ["--help"]).output
+    for key in {key.partition(":")[0] for key in ALL}:
+        assert f"\n  {key} " in shown, key
+    assert "from 1e-06 to 1e+06" in shown
 
 
 def test_every_tooltip_says_what_it_does_its_default_and_how_it_is_set() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from calibrant.calibration import Calibrator
 from calibrant.calibration.adjustment import adjusted_probabilities
-from calibrant.train.heads.config import PostHocConfig
+from calibrant.settings.heads import PostHocConfig
 from calibrant.train.heads.posthoc import (
     PostHoc,
     choose_strength,

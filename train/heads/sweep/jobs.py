@@ -15,7 +15,7 @@ from typing import Any
 
 from calibrant._version import __version__
 from calibrant.config import to_table
-from calibrant.train.heads.config import HeadConfig
+from calibrant.settings.heads import HeadConfig
 from calibrant.train.heads.features.cache import FeatureCache
 from calibrant.train.heads.sweep.plan import SweepPlan
 

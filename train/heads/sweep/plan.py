@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from calibrant.config import build, read_toml
 from calibrant.errors import ConfigError
-from calibrant.train.heads.config import HeadConfig, head_config
+from calibrant.settings.heads import HeadConfig
+from calibrant.train.heads.config import head_config
 from calibrant.train.heads.scores import METRICS
 
 BASELINE = "baseline"

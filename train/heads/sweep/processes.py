@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from calibrant.atomic import write_json
 from calibrant.config import to_table
 from calibrant.progress import bar
-from calibrant.train.heads.config import HeadConfig
+from calibrant.settings.heads import HeadConfig
 from calibrant.train.heads.features.cache import FeatureCache
 from calibrant.train.heads.sweep.jobs import SweepJob, read_result, result_file
 from calibrant.train.heads.sweep.plan import SweepPlan

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.errors import ConfigError
-from calibrant.train.heads.config import AuxiliaryConfig
+from calibrant.settings.heads import AuxiliaryConfig
 from calibrant.train.losses import Loss, create_loss
 
 _PROJECTED = ("supcon", "balanced-contrastive", "weighted-supcon")
@@ -31,6 +31,8 @@ class AuxiliaryTerm(nn.Module):
         self.weighted = config.name == "weighted-supcon"
         name = "supcon" if self.weighted else config.name
         options = dict(config.options) | ({"reduction": "none"} if self.weighted else {})
+        if config.temperature is not None:
+            options["temperature"] = config.temperature
         self.loss: Loss = create_loss(name, num_classes=classes, feature_dim=width, class_counts=counts, **options)
         # Anchors of a rare class are rarer still in a batch: weight 1/n_c makes classes, not rows, count alike.
         weights = torch.where(counts > 0, 1.0 / counts.clamp(min=1), 0.0)

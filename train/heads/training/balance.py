@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calibrant.train.heads.config import HeadConfig
+from calibrant.settings.heads import HeadConfig
 from calibrant.train.heads.training.mixing import smote
 from calibrant.train.losses import effective_number_weights
 from calibrant.train.losses.prior import weight_strength

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from calibrant.train.heads.config import HeadConfig
+from calibrant.settings.heads import HeadConfig
 from calibrant.train.heads.training.balance import class_weights, corrections_of, strength_of, with_smote
 from calibrant.train.heads.training.head_loss import make_loss
 from calibrant.train.heads.training.modules import Folded, Head, Transform

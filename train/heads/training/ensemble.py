@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.errors import ConfigError
-from calibrant.train.heads.config import HeadConfig
+from calibrant.settings.heads import HeadConfig
 from calibrant.train.heads.training.modules import Folded, Head, folded, last_linear
 from calibrant.train.heads.training.trained import TrainedHead
 from calibrant.train.heads.training.trainer import train_head

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import ConfigError
-from calibrant.train.heads.config import HeadConfig, HeadLossConfig
+from calibrant.settings.heads import HeadConfig, HeadLossConfig
 from calibrant.train.losses import LOSSES, Loss, create_loss
 
 

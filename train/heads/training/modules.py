@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant.errors import ConfigError
-from calibrant.train.heads.config import Activation, HeadKind
+from calibrant.settings.heads import Activation, HeadKind
 
 
 class Transform(nn.Module):

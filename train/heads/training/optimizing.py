@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from calibrant.train.heads.config import HeadConfig
+from calibrant.settings.heads import HeadConfig
 
 
 def make_optimizer(config: HeadConfig, modules: list[nn.Module], lr: float) -> torch.optim.Optimizer:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.errors import ConfigError
+from calibrant.settings.heads import TRAINED, HeadConfig
 from calibrant.shares import thirds
-from calibrant.train.heads.config import TRAINED, HeadConfig
 from calibrant.train.heads.training.auxiliary import AuxiliaryTerm
 from calibrant.train.heads.training.balance import (
     class_weights,
