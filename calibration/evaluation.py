@@ -109,10 +109,14 @@ def evaluate(
     return Evaluation(
         rows=statistics.rows, effective_rows=statistics.effective_rows, classes=statistics.classes, bins=bins,
         exact=statistics.exact_rows, target_prior=prior,
-        metrics={**scores(statistics), **_calibration(statistics, bins), **ranking(statistics)},
+        metrics={
+            **scores(statistics), **calibration_errors(statistics, bins),
+            "classwise_ece": measure_classwise(statistics, bins), "smooth_ece": measure_smooth(statistics),
+            **ranking(statistics),
+        },
         reliability=_reliability(table, bins),
-        per_class=_per_class(statistics, names, bins) if statistics.classes <= 2000 else (),
-        groups=tuple(_group(statistics, name, members, bins) for name, members in (groups or {}).items()),
+        per_class=per_class_results(statistics, names, bins) if statistics.classes <= 2000 else (),
+        groups=tuple(class_result(statistics, name, members, bins) for name, members in (groups or {}).items()),
         zero_probability_labels=int(statistics.by_true.zero.sum()),
     )  # fmt: skip
 
@@ -197,7 +201,7 @@ def _macro_f1(s: Statistics) -> Measured:
 # ---- calibration ----
 
 
-def _calibration(s: Statistics, bins: int) -> dict[str, Measured]:
+def calibration_errors(s: Statistics, bins: int) -> dict[str, Measured]:
     table = s.bins(bins)
     sample = gap_sample(s, bins)
     halves = over_under_of(table)
@@ -213,8 +217,6 @@ def _calibration(s: Statistics, bins: int) -> dict[str, Measured]:
         "adaptive_ece": measure_gaps(mass_sample, "sum", value=ece_of(mass)),
         "rms_calibration_error": measure_gaps(sample, "rms", value=rms_of(table), shapes=shapes),
         "mce": measure_gaps(sample, "max", shapes=shapes),
-        "classwise_ece": measure_classwise(s, bins),
-        "smooth_ece": measure_smooth(s),
         "debiased_ece": replace(
             measure_gaps(mass_sample, "rms"), value=debiased_of(mass, mass_rows(s, mass)), null=0.0, null_high=None
         ),
@@ -255,11 +257,11 @@ def ranking(s: Statistics) -> dict[str, Measured]:
 # ---- classes ----
 
 
-def _per_class(s: Statistics, names: Sequence[str], bins: int) -> tuple[ClassResult, ...]:
-    return tuple(_group(s, name, (k,), bins) for k, name in enumerate(names))
+def per_class_results(s: Statistics, names: Sequence[str], bins: int) -> tuple[ClassResult, ...]:
+    return tuple(class_result(s, name, (k,), bins) for k, name in enumerate(names))
 
 
-def _group(s: Statistics, name: str, members: Sequence[int], bins: int) -> ClassResult:
+def class_result(s: Statistics, name: str, members: Sequence[int], bins: int) -> ClassResult:
     chosen = list(members)
     rows, claimed = int(s.by_true.rows[chosen].sum()), int(s.predicted_rows[chosen].sum())
     hit = int(s.right_rows[chosen].sum())
