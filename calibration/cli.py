@@ -263,15 +263,15 @@ def _account(calibrator: Calibrator) -> str:
     """What was fitted and what it brought."""
     from calibrant.calibration.intervals.measured import Measured
     from calibrant.calibration.metrics.table import METRICS
-    from calibrant.calibration.report.tables import interval, number
+    from calibrant.calibration.report.tables import by_chance, headline, interval
     from calibrant.progress import table
 
     lines = []
     for m in (m for m in METRICS if m.stored and m.part_of is None):
         before, after = (Measured(**calibrator.metrics[when][m.key]) for when in ("before", "after"))
         lines.append([
-            m.name, number(before.value, m.unit), interval(before, m.unit), number(after.value, m.unit),
-            interval(after, m.unit), number(after.null, m.unit),
+            m.name, headline(before, m), interval(before, m.unit), headline(after, m), interval(after, m.unit),
+            by_chance(after, m),
         ])  # fmt: skip
     parts = [
         _describe(calibrator),

@@ -8,7 +8,7 @@ models' terms, row by row, has far less spread than each alone, since both find 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrant.artifacts.predictions import Predictions
 from calibrant.calibration.inputs import Floats, Labels, check_labels, check_probs
-from calibrant.calibration.intervals.means import mean_interval
+from calibrant.calibration.intervals.means import mean_interval, paired_share_interval
 from calibrant.calibration.metrics.binned_errors import ece_of
 from calibrant.calibration.metrics.rows import read_rows
 from calibrant.calibration.softmax import softmax
@@ -57,6 +57,10 @@ def compare(first: ArrayLike, second: ArrayLike, labels: ArrayLike, *, bins: int
     for name in ("accuracy", "nll", "brier"):
         one, two = terms[0][name], terms[1][name]
         out[name] = _difference(float(one.mean()), float(two.mean()), two - one)
+    change = terms[1]["accuracy"] - terms[0]["accuracy"]
+    if len(y) >= 2:
+        low, high = paired_share_interval(float((change > 0).sum()), float((change < 0).sum()), len(y))
+        out["accuracy"] = replace(out["accuracy"], low=low, high=high)
     values = [ece_of(read_rows(p, y).bins(bins)) for p in (a, b)]
     out["ece"] = _difference(values[0], values[1], terms[1]["ece"] - terms[0]["ece"])
     return out

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibrant.calibration.intervals.beta_binomial import accuracies
 from calibrant.calibration.intervals.binned import DRAWS, measure_gaps
 from calibrant.calibration.intervals.classwise import measure_classwise
 from calibrant.calibration.intervals.gaps import GapSample
@@ -179,7 +180,12 @@ def scores(s: Statistics) -> dict[str, Measured]:
 
 
 def _macro_f1(s: Statistics) -> Measured:
-    """Interval by the delta method over the pairs (true, predicted): exact influence of each on each class's F1."""
+    """Interval from what each class's F1 plausibly is, with the spread of the delta method where that is larger.
+
+    F1 = 2 J / (1 + J), J the share of right rows among those labelled or predicted as the class; J's of classes with
+    few rows are judged by the others (see `beta_binomial`); those of classes without any may be anything, alike.
+    Delta method: over the pairs (true, predicted), exact influence of each on each class's F1.
+    """
     true, predicted, count = s.confusion
     weight = s.weights[true] * count
     c, total = s.classes, float((s.weights[true] * count).sum())
@@ -194,8 +200,13 @@ def _macro_f1(s: Statistics) -> Measured:
     influence = -f1[true] * scale[true] - f1[predicted] * scale[predicted] + 2 * scale[true] * (true == predicted)
     influence /= int(present.sum())
     variance = float((s.weights[true] ** 2 * count) @ influence**2) / total**2
-    half = Z95 * float(np.sqrt(variance))
-    return Measured(value, max(value - half, 0.0), min(value + half, 1.0))
+    joined = size - hit
+    rows, rng = s.effective_rows / total, np.random.default_rng(0)
+    drawn = accuracies(np.full(c, 0.5), hit * rows, joined * rows, DRAWS, rng)
+    drawn[:, ~present] = rng.random((DRAWS, 1))
+    plausible = (2 * drawn / (1 + drawn)).mean(axis=1)
+    centre, half = float(plausible.mean()), Z95 * max(float(np.sqrt(variance)), float(plausible.std()))
+    return Measured(value, max(min(centre - half, value), 0.0), min(max(centre + half, value), 1.0))
 
 
 # ---- calibration ----

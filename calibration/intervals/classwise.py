@@ -38,6 +38,8 @@ def measure_classwise(s: Statistics, bins: int) -> Measured:
     """Mean over classes of the equal-width ECE of p_k against [y = k], with interval and null value; unweighted."""
     tables = s.class_bins(bins)
     value = ece_of(_table(tables, slice(None)))
+    if s.rows < 2:
+        return Measured(value)
     if s.classes <= 2:
         return measure_gaps(_sample(tables, slice(-1, None)), "sum", value=value)
     sample = _sample(tables, slice(None))

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from calibrant.calibration.intervals.means import Z95
 
 Vector = NDArray[np.float64]
-_MOST_STEPS = 14
+_MOST_STEPS = 16
+_EXACT = 1e-9  # counts that are equal may differ by rounding
 _CLOSE = 0.05  # of the sd of what is observed: nearer than the draws can tell
 
 
@@ -76,7 +77,8 @@ class _Test:
                 error = self._between(below, above, which, halve=i % 3 == 2)
                 if above - below <= max(1e-3 * above, _CLOSE * self.limits(below)[-1]):
                     return error
-            close = abs(self.limits(error)[which]) <= _CLOSE * self.limits(error)[-1]
+            # A limit that is exactly what was observed is a count, which stays where it is over a range of errors.
+            close = _EXACT < abs(self.limits(error)[which]) <= _CLOSE * self.limits(error)[-1]
             below, above = (below, error) if self._passed(error, which) else (error, above)
             if close and above is None:
                 return below
@@ -86,12 +88,12 @@ class _Test:
 
     def _passed(self, error: float, which: int) -> bool:
         limit = self.limits(error)[which]
-        return limit > 0 if which == _LOW else limit >= 0
+        return limit > _EXACT if which == _LOW else limit >= -_EXACT
 
     def _beyond(self, below: float, which: int) -> float:
         missing = -self.limits(below)[which]
-        step = 1.2 * missing if np.isfinite(missing) else below
-        return min(self.largest, below + max(step, 0.02 * below, 1e-3 * self.largest))
+        step = 1.2 * missing if _EXACT < missing < np.inf else below
+        return min(self.largest, below + max(step, 0.02 * below, 1e-2 * self.largest))
 
     def _between(self, below: float, above: float, which: int, *, halve: bool, margin: float = 0.02) -> float:
         before, after = self.limits(below)[which], self.limits(above)[which]

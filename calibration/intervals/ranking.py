@@ -1,6 +1,8 @@
 """Intervals and null values of AURC and failure AUROC, from the cells of confidence.
 
-AUROC: DeLong's variance of the placement values. AURC: Poisson bootstrap of the cells, +- 1.96 standard deviations.
+AUROC: DeLong's variance of the placement values; with fewer than thirty rows on a side a score interval with Hanley and
+McNeil's variance (Newcombe 2006, method 5), since DeLong's is 0 where the sides do not overlap. AURC: Poisson bootstrap
+of the cells, +- 1.96 standard deviations on the scale of logarithms, since it is near 0 and skewed.
 Null: what the same confidences give when each row is right with the probability that it claims.
 """
 
@@ -9,13 +11,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.intervals.means import Z95
+from calibrant.calibration.intervals.means import Z95, share_interval
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.metrics.ranking import area_under_risk_coverage, auroc_of
 from calibrant.calibration.statistics.statistics import Statistics
 
 Vector = NDArray[np.float64]
 _DRAWS = 200
+_FEW = 30  # rows of a side
 
 
 def ranking_of_cells(s: Statistics) -> tuple[float, float]:
@@ -47,7 +50,21 @@ def measure_auroc(s: Statistics, value: float) -> Measured:
     spread_right = float(right @ (beats - value) ** 2 / m) / max(m * scale - 1, 1)
     spread_wrong = float(wrong @ (beaten - value) ** 2 / n) / max(n * scale - 1, 1)
     half = Z95 * float(np.sqrt(spread_right + spread_wrong))
+    if min(m, n) * scale < _FEW:
+        return Measured(value, *score_interval(value, m * scale, n * scale), null)
     return Measured(value, max(value - half, 0.0), min(value + half, 1.0), null)
+
+
+def score_interval(value: float, right: float, wrong: float) -> tuple[float, float]:
+    """The areas a for which |value - a| <= 1.96 sqrt(V(a)).
+
+    V(a) = a (1 - a) (1 + (N - 1) ((1 - a) / (2 - a) + a / (1 + a))) / (right wrong), N = (right + wrong) / 2.
+    """
+    area = np.linspace(0.0, 1.0, 2001)
+    each = (right + wrong) / 2 - 1
+    variance = area * (1 - area) * (1 + each * ((1 - area) / (2 - area) + area / (1 + area))) / (right * wrong)
+    inside = area[np.abs(area - value) <= Z95 * np.sqrt(variance) + 1e-12]
+    return float(min(inside.min(initial=1.0), value)), float(max(inside.max(initial=0.0), value))
 
 
 def measure_aurc(s: Statistics, value: float) -> Measured:
@@ -62,5 +79,7 @@ def measure_aurc(s: Statistics, value: float) -> Measured:
         weight = a + b
         full = weight > 0
         drawn[i] = area_under_risk_coverage(position[full], b[full] / weight[full], weight[full]) if full.any() else 0.0
-    half = Z95 * float(drawn.std())
-    return Measured(value, max(value - half, 0.0), min(value + half, 1.0), null)
+    if value <= 0.0:
+        return Measured(value, 0.0, share_interval(0.0, s.effective_rows)[1], null)
+    factor = float(np.exp(min(Z95 * float(drawn.std()) / value, 50.0)))
+    return Measured(value, value / factor, min(value * factor, 1.0), null)

@@ -10,7 +10,8 @@ import numpy as np
 from calibrant.calibration.intervals.beta_binomial import accuracies
 from calibrant.calibration.intervals.gaps import GapSample, Norm, Vector, contribution, gap_error
 
-_ROUNDS, _HALVINGS = 4, 7
+_ROUNDS, _HALVINGS = 4, 11
+_MANY = 100  # rows of a bin from which its count is nearly continuous
 _SEED = 20210
 
 
@@ -41,28 +42,28 @@ def _gaps(sample: GapSample, accuracy: Vector, share: Vector) -> Vector:
 
     Rows of one bin differ in confidence: the noise is that of the count times sqrt(1 - spread / (a (1 - a))).
     """
-    if not sample.spread.any():
+    explained = np.where(sample.rows >= _MANY, sample.spread, 0.0)  # below, counts are too coarse to be scaled
+    if not explained.any():
         return np.asarray(sample.confidence - share)
     variance = accuracy * (1.0 - accuracy)
-    left = np.sqrt(np.clip(1.0 - sample.spread / np.maximum(variance, 1e-300), 0.0, 1.0))
+    left = np.sqrt(np.clip(1.0 - explained / np.maximum(variance, 1e-300), 0.0, 1.0))
     return np.asarray(sample.confidence - accuracy - (share - accuracy) * left)
 
 
 @dataclass(frozen=True)
 class Family:
-    """Gaps of every size e: the part `side` is scaled to it, `rest` stays as it is; (draws, bins) each."""
+    """True gaps of every size: shapes (draws, bins) that are scaled to it, and a rest that stays as it is."""
 
     sample: GapSample
     norm: Norm
-    side: Vector
+    shape: Vector
     rest: Vector | None = None
 
     def of_size(self, error: float) -> Vector:
         """Gaps that come to `error`, none beyond what its claim allows: scaled, cut, and scaled again."""
-        s = self.sample
-        gap = np.zeros_like(self.side)
+        s, gap = self.sample, np.zeros_like(self.shape)
         if error > 0:
-            gap = self.side
+            gap = self.shape
             for _ in range(_ROUNDS):
                 size = np.asarray(gap_error(s.share, gap, self.norm))
                 if np.all(np.abs(size - error) <= 1e-9 * error):
@@ -72,18 +73,23 @@ class Family:
         return gap if self.rest is None else gap + self.rest
 
     def _pushed(self, gap: Vector, error: float) -> Vector:
-        """Shapes that lie at their bounds before the size is reached, moved towards the largest gaps there are."""
+        """Shapes that lie at their bounds before the size is reached are moved towards the largest gaps there are."""
         s = self.sample
-        short = np.flatnonzero(np.asarray(gap_error(s.share, gap, self.norm)) < (1 - 1e-3) * error)
+
+        def missing(gaps: Vector) -> Vector:
+            return np.asarray(gap_error(s.share, gaps, self.norm)) - error
+
+        short = np.flatnonzero(missing(gap) < -1e-3 * error)
         if not len(short):
             return gap
-        far, start = s.far(self.norm), gap[short]
+        start, way = gap[short], s.far(self.norm) - gap[short]
         low, high = np.zeros(len(short)), np.ones(len(short))
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            size = np.asarray(gap_error(s.share, start + middle[:, None] * (far - start), self.norm))
-            low, high = np.where(size < error, middle, low), np.where(size < error, high, middle)
-        gap[short] = start + high[:, None] * (far - start)
+            enough = missing(start + middle[:, None] * way) >= 0
+            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        gap = gap.copy()
+        gap[short] = start + high[:, None] * way
         return gap
 
 
@@ -95,23 +101,18 @@ def families(sample: GapSample, norm: Norm, drawn: Vector) -> list[Family]:
     side = np.maximum(sign * drawn, 0.0)
     none = side @ sample.share < 1e-3 * (np.abs(drawn) @ sample.share)
     if none.any():  # nothing there: as much as one standard deviation would hide
-        a = sample.accuracy * sample.rows
-        smoothed = (a + 0.5) / (sample.rows + 1.0)
+        smoothed = (sample.accuracy * sample.rows + 0.5) / (sample.rows + 1.0)
         sd = np.sqrt(smoothed * (1.0 - smoothed) / sample.rows)
         near = np.maximum(sign * drawn[none] + sd, 0.0)
         near[near @ sample.share <= 0] = sd
         side[none] = near
-    rest = np.where(side > 0, 0.0, drawn)
-    side = sign * side
-    return [Family(sample, norm, side, rest), Family(sample, norm, side)]
+    return [Family(sample, norm, sign * side, np.where(side > 0, 0.0, drawn)), Family(sample, norm, sign * side)]
 
 
 def _with_size(sample: GapSample, drawn: Vector, norm: Norm) -> Vector:
-    """A draw without any gap has no shape: an even one takes its place."""
+    """A draw without any gap has no shape: the largest gaps take its place."""
     size = np.asarray(gap_error(sample.share, drawn, norm))
-    if np.all(size > 1e-12):
-        return drawn
-    return np.where((size > 1e-12)[:, None], drawn, np.where(sample.confidence >= 0.5, 1.0, -1.0))
+    return drawn if np.all(size > 1e-12) else np.where((size > 1e-12)[:, None], drawn, sample.far(norm))
 
 
 def observable(family: Family, *, share_noise: bool = True, stretch: float = 1.0) -> Callable[[float], Vector]:
@@ -121,7 +122,7 @@ def observable(family: Family, *, share_noise: bool = True, stretch: float = 1.0
     `stretch`: factor on the deviations from their mean, where bins are not independent.
     """
     sample, norm = family.sample, family.norm
-    normals = np.random.default_rng(_SEED + 2).standard_normal(len(family.side))
+    normals = np.random.default_rng(_SEED + 2).standard_normal(len(family.shape))
     total = sample.effective_rows
 
     def observed_given(error: float) -> Vector:

@@ -46,7 +46,7 @@ def measure_smooth(s: Statistics) -> Measured:
     rng = np.random.default_rng(0)
     normals = rng.standard_normal((_DRAWS, len(place)))
     nulls = _nulls(place, normals * np.sqrt(place * (1 - place) * share / s.effective_rows))
-    low, high = _interval(s, full, place, share, normals, found, rng)
+    low, high = _interval(s, full, place, share, normals, found, rng) if s.effective_rows >= 2 else (None, None)
     return Measured(found.value, low, high, float(nulls.mean()), float(np.quantile(nulls, 0.95)))
 
 

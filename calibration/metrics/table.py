@@ -36,6 +36,7 @@ class Metric:
     `ranked`: the best of several models may be marked by it. Not so for a half of the ECE, for what is mostly noise,
     and for a value around zero: lower is not better by itself there.
     `stored`: calibrators keep it, before and after.
+    `freed`: shown is the value freed of noise, since the measured one is mostly that; see `Measured.true_error`.
     """
 
     key: str  # in JSON
@@ -47,6 +48,7 @@ class Metric:
     ranked: bool = True
     stored: bool = False
     every_class: bool = False  # reads each class's probability, so its cost grows with the classes
+    freed: bool = False
     part_of: str | None = None  # the key of the metric that it is a part of
 
     def title(self, when: str = "") -> str:
@@ -102,7 +104,7 @@ METRICS = (
     Metric("adaptive_ece", "adaptive ECE", "percent", "lower", "the same over bins of equally many rows", adaptive_ece,
            stored=True),
     Metric("classwise_ece", "class-wise ECE", "percent", "lower", "mean over classes of the error of each probability",
-           classwise_ece, stored=True, every_class=True),
+           classwise_ece, stored=True, every_class=True, freed=True),
     Metric("smooth_ece", "smooth ECE", "percent", "lower", "calibration error without bins", smooth_ece),
     Metric("rms_calibration_error", "RMS calibration error", "percent", "lower", "large gaps weigh more",
            rms_calibration_error),

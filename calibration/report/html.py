@@ -11,7 +11,7 @@ from calibrant._version import __version__
 from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.report import charts, figures
 from calibrant.calibration.report.figures import Model
-from calibrant.calibration.report.tables import interval, number
+from calibrant.calibration.report.tables import by_chance, headline, interval, number, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,7 +50,8 @@ def html_report(models: Sequence[Model], *, title: str, bins: int, made: str) ->
         _numbers(models),
         '<p class="quiet">In small type: 95 % interval of the true value. "If calibrated": what a perfectly calibrated '
         "model with these confidences and this many rows shows on average. The interval of a calibration error can lie "
-        "below the measured value, because noise alone makes the measured value positive.</p>",
+        "below the measured value, because noise alone makes the measured value positive. Class-wise ECE is shown "
+        "freed of noise.</p>",
         "<h2>Answering only when sure</h2>",
         _picture(charts.risk_coverage_figure(models), "Error rate against the share of rows answered"),
         *([] if by_class is None else ["<h2>Classes</h2>", _picture(by_class, "Confidence minus accuracy by class")]),
@@ -98,17 +99,17 @@ def _numbers(models: Sequence[Model]) -> str:
         found = [m.evaluation.metrics.get(column.key) for m in models]
         if all(f is None for f in found):
             continue
-        values = [f.value for f in found if f is not None]
+        values = [shown(f, column) for f in found if f is not None]
         best = (max if column.better == "higher" else min)(values) if column.ranked and len(values) > 1 else None
         cells = ""
         for f in found:
             if f is None:
                 cells += "<td>-</td><td>-</td>"
                 continue
-            mark = ' class="best"' if best is not None and f.value == best else ""
+            mark = ' class="best"' if best is not None and shown(f, column) == best else ""
             cells += (
-                f"<td><span{mark}>{number(f.value, column.unit)}</span><small>{interval(f, column.unit)}</small></td>"
-                f"<td>{number(f.null, column.unit)}</td>"
+                f"<td><span{mark}>{headline(f, column)}</span><small>{interval(f, column.unit)}</small></td>"
+                f"<td>{by_chance(f, column)}</td>"
             )
         css = ' class="sub"' if column.part_of is not None else ""
         lines.append(f"<tr><td{css}>{escape(column.name)}<small>{escape(column.meaning)}</small></td>{cells}</tr>")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from calibrant.calibration.metrics.table import METRICS, Unit
+from calibrant.calibration.metrics.table import METRICS, Metric, Unit
 from calibrant.progress import table
 
 if TYPE_CHECKING:
@@ -29,6 +29,25 @@ def interval(m: Measured, unit: Unit) -> str:
     return f"{m.low:.4f} .. {m.high:.4f}"
 
 
+def shown(m: Measured, metric: Metric) -> float:
+    """The headline as a number: what was measured, or that freed of noise."""
+    return m.true_error if metric.freed and m.true_error is not None else m.value
+
+
+def headline(m: Measured, metric: Metric) -> str:
+    """Freed of noise it may say nothing: that is said."""
+    if metric.freed and m.true_error is not None and not m.told:
+        return "cannot be told"
+    return number(shown(m, metric), metric.unit)
+
+
+def by_chance(m: Measured, metric: Metric) -> str:
+    """What a calibrated model would show; beside a value freed of noise, what was measured and how much of it was."""
+    if metric.freed and m.true_error is not None:
+        return f"measured {number(m.value, metric.unit)}, of which about {number(m.chance, metric.unit)} is chance"
+    return number(m.null, metric.unit)
+
+
 def text_table(models: Sequence[Model]) -> str:
     """Each model's numbers: value, 95 % interval of the truth, and what a calibrated model would show."""
     blocks = []
@@ -38,9 +57,9 @@ def text_table(models: Sequence[Model]) -> str:
         rows = [
             (
                 c.indented,
-                number(m.value, c.unit),
+                headline(m, c),
                 interval(m, c.unit),
-                number(m.null, c.unit),
+                by_chance(m, c),
             )
             for c in METRICS
             if (m := e.metrics.get(c.key)) is not None

@@ -151,7 +151,7 @@ def _classes(side: Side, bins: int) -> None:
 def _all_numbers(sides: list[Side], bins: int, target: Target) -> None:
     """What `calibrant evaluate` prints, before and after."""
     from calibrant.calibration.metrics.table import METRICS
-    from calibrant.calibration.report.tables import interval, number
+    from calibrant.calibration.report.tables import by_chance, headline, interval
 
     found = [(side.key, measures.scores(side.scored, target=target, bins=bins)) for side in sides]
     table = pd.DataFrame([
@@ -161,8 +161,7 @@ def _all_numbers(sides: list[Side], bins: int, target: Target) -> None:
             for key, evaluation in found
             if (m := evaluation.metrics.get(c.key)) is not None
             for part, text in (
-                ("Value", number(m.value, c.unit)), ("95 %", interval(m, c.unit)),
-                ("Chance alone", number(m.null, c.unit)),
+                ("Value", headline(m, c)), ("95 %", interval(m, c.unit)), ("Chance alone", by_chance(m, c)),
             )
         }
         | {"Meaning": c.meaning}
