@@ -202,7 +202,8 @@ def _macro_f1(s: Statistics) -> Measured:
     variance = float((s.weights[true] ** 2 * count) @ influence**2) / total**2
     joined = size - hit
     rows, rng = s.effective_rows / total, np.random.default_rng(0)
-    drawn = accuracies(np.full(c, 0.5), hit * rows, joined * rows, DRAWS, rng)
+    hits, of = np.asarray(hit * rows, np.float64), np.asarray(joined * rows, np.float64)
+    drawn = accuracies(np.full(c, 0.5), hits, of, DRAWS, rng)
     drawn[:, ~present] = rng.random((DRAWS, 1))
     plausible = (2 * drawn / (1 + drawn)).mean(axis=1)
     centre, half = float(plausible.mean()), Z95 * max(float(np.sqrt(variance)), float(plausible.std()))
