@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
+from calibrant.errors import DataError
+from calibrant.images.layouts import images_to_predict
 from calibrant.train.config import DataConfig
 from calibrant.train.data.sources import read_data
 
@@ -35,3 +38,15 @@ def test_cub(tmp_path: Path) -> None:
     assert all(
         splits.class_names[y] == i.split("/")[0] for y, i in zip(splits.test.labels, splits.test.ids, strict=True)
     )
+
+
+def test_a_split_without_images_is_none(tmp_path: Path) -> None:
+    (tmp_path / "classes.txt").write_text("1 a\n2 b\n")
+    for i in (1, 2):
+        _picture(tmp_path / "images" / f"{i}.jpg", i)
+    (tmp_path / "images.txt").write_text("1 1.jpg\n2 2.jpg\n")
+    (tmp_path / "image_class_labels.txt").write_text("1 1\n2 2\n")
+    (tmp_path / "train_test_split.txt").write_text("1 1\n2 1\n")
+    with pytest.raises(DataError, match='has no split "test"'):
+        images_to_predict(tmp_path, ("a", "b"), split="test")
+    assert len(images_to_predict(tmp_path, ("a", "b"), split="train")) == 2
