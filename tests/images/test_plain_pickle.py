@@ -64,3 +64,11 @@ def test_other_arrays_and_missing_files_are_refused(tmp_path: Path) -> None:
         read_pickle(tmp_path / "p")
     with pytest.raises(DataError, match="no such file"):
         read_pickle(tmp_path / "q")
+
+
+def test_only_the_encoding_of_bytes_stands_for_bytes(tmp_path: Path) -> None:
+    (tmp_path / "p").write_bytes(b"\x80\x02c_codecs\nencode\n(X\x01\0\0\0aX\x06\0\0\0latin1tR.")
+    assert read_pickle(tmp_path / "p") == b"a"
+    (tmp_path / "p").write_bytes(b"\x80\x02cother\nencode\n(X\x01\0\0\0aX\x06\0\0\0latin1tR.")
+    with pytest.raises(DataError, match="would call other encode"):
+        read_pickle(tmp_path / "p")

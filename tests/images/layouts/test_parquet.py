@@ -279,3 +279,14 @@ def test_what_is_no_shard_is_said(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(b"")
     with pytest.raises(DataError, match="holds tar and Parquet shards"):
         images_to_predict(tmp_path, CLASSES, split="test")
+
+
+def test_a_row_without_bytes_is_named_in_a_stream_as_alone(tmp_path: Path) -> None:
+    _write(tmp_path / "a.parquet", {"image": [_png(0), None]})
+    images = list_images(tmp_path).whole()
+    (_, good), (_, bad) = images.in_order(0, 2)
+    assert _value(good()) == 0
+    for read in (bad, lambda: images.image(1)):
+        with pytest.raises(DataError, match="has no bytes in its row") as caught:
+            read()
+        assert str(caught.value.where) == "a.parquet/1"
