@@ -6,22 +6,72 @@ import hmac
 import json
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from calibrant.serve.protocol.errors import Unauthorized
+from calibrant.errors import ConfigError, did_you_mean
+from calibrant.serve.protocol.errors import Forbidden, Unauthorized
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Access:
-    token: str | None = None  # that callers have to show
-    logged: bool = False  # a JSON line for every request
+RIGHTS = ("infer", "feedback", "admin")
 
-    def authorise(self, authorization: bytes, *, send: str) -> None:
+
+@dataclass(frozen=True)
+class Token:
+    name: str
+    rights: frozenset[str]
+    secret: str
+
+    @classmethod
+    def of_all_rights(cls, secret: str) -> Token:
+        return cls("token", frozenset(RIGHTS), secret)
+
+
+def read_tokens(path: Path) -> tuple[Token, ...]:
+    """Lines `NAME RIGHTS TOKEN`, the rights with commas between them; a line of a token alone has all of them."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot be read ({error})", where=path) from None
+    tokens = []
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        where = f"{path}:{number}"
+        if len(words) not in (1, 3):
+            raise ConfigError("is neither NAME RIGHTS TOKEN nor a token", where=where)
+        name, rights = ("token", RIGHTS) if len(words) == 1 else (words[0], tuple(words[1].split(",")))
+        for right in rights:
+            if right not in RIGHTS:
+                raise ConfigError(f'no right "{right}"', where=where, fix=did_you_mean(right, RIGHTS))
+        if not all("!" <= c <= "~" for c in words[-1]):
+            raise ConfigError("a token may hold printable ASCII only, as headers do", where=where)
+        tokens.append(Token(name, frozenset(rights), words[-1]))
+    if not tokens:
+        raise ConfigError("holds no token, which would guard nothing", where=path)
+    return tuple(tokens)
+
+
+class Access:
+    """`tokens` that callers have to show one of, if there are any; `logged`: a JSON line for every request."""
+
+    def __init__(self, tokens: Sequence[Token] = (), *, logged: bool = False) -> None:
+        self.tokens, self.logged = tuple(tokens), logged
+
+    def authorise(self, authorization: bytes, *, send: str, right: str = "infer") -> None:
         """`send`: where the transport carries the token."""
-        if self.token is not None and not _bears(authorization, self.token):
+        if not self.tokens:
+            return
+        scheme, _, given = authorization.partition(b" ")
+        known = [t for t in self.tokens if hmac.compare_digest(given.strip(), t.secret.encode())]
+        if scheme.lower() != b"bearer" or not known:
             raise Unauthorized(f"a token is needed: send the {send}: Bearer TOKEN")
+        if not any(right in token.rights for token in known):
+            raise Forbidden(f'the token "{known[0].name}" has no right to this: it needs {right}')
 
     def note(self, peer: str, method: str, path: str, status: int | str, size: int, start: float) -> None:
         """`start`: time.monotonic when the request was whole."""
@@ -29,9 +79,3 @@ class Access:
             took = round(1e3 * (time.monotonic() - start), 3)
             line = {"peer": peer, "method": method, "path": path, "status": status, "bytes": size, "ms": took}
             log.info(json.dumps(line))
-
-
-def _bears(authorization: bytes, token: str) -> bool:
-    """Whether the header's value is this bearer token."""
-    scheme, _, given = authorization.partition(b" ")
-    return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), token.encode())

@@ -62,6 +62,12 @@ import click
     "--shadow", "shadows", multiple=True, metavar="NAME@VERSION=SHARE", help="Send copies, answer from others."
 )
 @click.option("--token", envvar="CALIBRANT_TOKEN", help="Ask callers for this bearer token (or CALIBRANT_TOKEN).")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Lines NAME RIGHTS TOKEN with rights of infer, feedback, admin; read again at SIGHUP.",
+)
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="PEM certificate chain: serve HTTPS.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="PEM key, where it is not in the certificate's file.")
 @click.option(

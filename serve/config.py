@@ -9,6 +9,7 @@ from ipaddress import ip_network
 from pathlib import Path
 
 from calibrant.errors import ConfigError
+from calibrant.serve.access import Token, read_tokens
 from calibrant.serve.limits import THIS_MACHINE, Limits
 from calibrant.serve.monitor.config import MonitorConfig
 
@@ -65,6 +66,7 @@ class ServeConfig:
     huge_pages: bool = True  # ask Linux for them
     ready_file: Path | None = None
     token: str | None = None
+    token_file: Path | None = None  # read again at SIGHUP
     admin: bool = False
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -88,6 +90,8 @@ class ServeConfig:
             raise ConfigError("is empty, which would guard nothing", where="--token")
         if self.token is not None and not all("!" <= c <= "~" for c in self.token):
             raise ConfigError("may hold printable ASCII without spaces only, as headers do", where="--token")
+        if self.token is not None and self.token_file is not None:
+            raise ConfigError("and --token are two ways to say it; give one", where="--token-file")
         if self.port and self.grpc_port == self.port:
             raise ConfigError(f"is the port of HTTP, {self.port}", where="--grpc-port", fix="choose another")
         for text in self.trusted_proxies:
@@ -101,3 +105,9 @@ class ServeConfig:
             raise ConfigError("is a baseline of nothing without --monitor or --feedback-log", where="--baseline")
         if self.watch.keep_days is not None and self.feedback_log is None:
             raise ConfigError("keeps nothing without --feedback-log", where="--keep-days")
+
+    def tokens(self) -> tuple[Token, ...]:
+        """That callers have to show one of."""
+        if self.token_file is not None:
+            return read_tokens(self.token_file)
+        return () if self.token is None else (Token.of_all_rights(self.token),)

@@ -65,7 +65,7 @@ class Service:
             start, code, answer = time.monotonic(), "OK", b""
             try:
                 if not open_:
-                    self._authorise(context)
+                    self._authorise(context, "admin" if "RepositoryModel" in path else "infer")
                 answer = await call(memoryview(data), context)
                 return answer
             except asyncio.CancelledError:
@@ -88,9 +88,9 @@ class Service:
         if self.access.logged:
             self.access.note(context.peer(), "gRPC", f"/{path}", code, size, start)
 
-    def _authorise(self, context: Any) -> None:
+    def _authorise(self, context: Any, right: str = "infer") -> None:
         given = dict(context.invocation_metadata() or ()).get("authorization", "")
-        self.access.authorise(str(given).encode(), send="metadata authorization")
+        self.access.authorise(str(given).encode(), send="metadata authorization", right=right)
 
     # ---- health and metadata
 

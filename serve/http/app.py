@@ -58,7 +58,8 @@ class Application:
             verb = route.verb.decode()
             raise WrongMethod(f"use {verb} here, not {request.method.decode()}", allow=verb)
         if not route.open and not request.internal:
-            self.access.authorise(request.headers.get(b"authorization", b""), send="header Authorization")
+            given = request.headers.get(b"authorization", b"")
+            self.access.authorise(given, send="header Authorization", right=route.right)
         return route, names
 
     def gate(self, request: Request) -> None:
@@ -80,7 +81,7 @@ class Application:
             sorted(repository.models),
             admin=self.control.admin,
             monitored=monitored,
-            guarded=self.access.token is not None,
+            guarded=bool(self.access.tokens),
         )
 
     def _later(self, work: Coroutine[Any, Any, Response], respond: Respond) -> None:

@@ -38,6 +38,7 @@ class Route:
     body: Any = None
     answer: Any = None  # any JSON where nothing is said
     open: bool = False  # to callers without a token
+    right: str = "infer"  # that the token must have
     needs: str = ""  # listed where the server has it: "admin", "monitor"; never to callers: "workers"
 
     @property
@@ -61,10 +62,11 @@ ROUTES: tuple[Route, ...] = (
     Route(GET,  MODEL + "/stats",    h.statistics, "Counts and times of a model."),
     Route(POST, MODEL + "/infer",    h.infer,      "Inference on tensors.", [s.JSON_LENGTH], s.INFER, s.INFERRED),
     Route(POST, MODEL + "/predict",  h.predict,    _PREDICT, s.KNOBS, s.PICTURES, s.PREDICTIONS),
-    Route(POST, MODEL + "/feedback", h.feedback,   "True labels by request id.", body=s.FEEDBACK, needs="monitor"),
+    Route(POST, MODEL + "/feedback", h.feedback,   "True labels by request id.", body=s.FEEDBACK, needs="monitor",
+          right="feedback"),
     Route(GET,  MODEL + "/monitor",  h.monitor,    "Accuracy, calibration and drift.", needs="monitor"),
-    Route(POST, "/v2/repository/models/{name}/load",   h.load,   "Load a model.", needs="admin"),
-    Route(POST, "/v2/repository/models/{name}/unload", h.unload, "Unload a model.", needs="admin"),
+    Route(POST, "/v2/repository/models/{name}/load",   h.load,   "Load a model.", needs="admin", right="admin"),
+    Route(POST, "/v2/repository/models/{name}/unload", h.unload, "Unload a model.", needs="admin", right="admin"),
     Route(GET,  "/",                 h.page,       "A page to try a picture.", answer=s.HTML),
     Route(GET,  "/docs",             h.docs,       "These addresses, to read.", answer=s.HTML),
     Route(GET,  "/openapi.json",     h.openapi,    "These addresses, for tools."),

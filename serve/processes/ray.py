@@ -44,7 +44,7 @@ class Replica:
         self.config = config
         self.repository = Repository()
         self.inference = Inference(self.repository, config.limits, decoders=max(1, min(4, config.threads or 1)))
-        self.app = Application(self.inference, Control(self.repository), Access(config.token))
+        self.app = Application(self.inference, Control(self.repository), Access(config.tokens()))
         for spec in config.models:
             self.repository.add(
                 Model.load(
@@ -170,6 +170,7 @@ def _refuse_what_ray_does_not_do(config: ServeConfig) -> None:
     default = ServeConfig(())
     options = {
         "grpc_port": "--grpc-port",
+        "token_file": "--token-file",
         "admin": "--admin",
         "tls_cert": "--tls-cert",
         "access_log": "--access-log",

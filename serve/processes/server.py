@@ -19,7 +19,7 @@ from typing import Any
 from calibrant import atomic
 from calibrant.artifacts import feedback
 from calibrant.artifacts.feedback_writer import FeedbackWriter
-from calibrant.errors import ConfigError, did_you_mean
+from calibrant.errors import CalibrantError, ConfigError, did_you_mean
 from calibrant.serve.access import Access
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.control import Control
@@ -37,7 +37,7 @@ from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.monitor.thread import MonitorThread
 from calibrant.serve.processes.listener import listen, turn_away, welcome
 from calibrant.serve.processes.other_workers import OtherWorkers
-from calibrant.serve.processes.workers import LEADER, Seat
+from calibrant.serve.processes.workers import LEADER, Seat, ignore_hangup
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Server:
         self.inference = Inference(self.repository, config.limits, decoders=min(4, self._cores))
         self.control = Control(self.repository, self.lifecycle, admin=config.admin)
         self.control.others = None if seat is None else OtherWorkers(seat)
-        self.access = Access(config.token, config.access_log)
+        self.access = Access(config.tokens(), logged=config.access_log)
         self.app = Application(self.inference, self.control, self.access)
         self.front = self.app.front = Front(self.app, config.limits, gate=self.app.gate, trusted=config.trusted_proxies)
         self.monitors: MonitorThread | None = None
@@ -145,6 +145,7 @@ class Server:
 
     def run(self, *, announce: Callable[[str], None]) -> None:
         """Serves until SIGTERM or SIGINT; returns when the last answer is out."""
+        ignore_hangup()
         listener = self.listen()
         with contextlib.closing(listener):
             context = self._tls()
@@ -162,6 +163,18 @@ class Server:
             raise ConfigError(f"the certificate cannot be used ({error})", where=self.config.tls_cert) from None
         return context
 
+    def _refresh(self, context: ssl.SSLContext | None) -> None:
+        """SIGHUP: certificates and tokens are read again. What cannot be read leaves the old ones in place."""
+        try:
+            tokens, fresh = self.config.tokens(), self._tls()
+            if context is not None and fresh is not None:  # which is whole: a key of another certificate is told here
+                context.load_cert_chain(self.config.tls_cert or "", self.config.tls_key)
+        except (CalibrantError, OSError) as error:
+            log.error("SIGHUP: nothing was changed: %s", error)
+            return
+        self.access.tokens = tokens
+        log.info("SIGHUP: certificates and tokens were read again")
+
     async def _serve(
         self, listener: socket.socket, context: ssl.SSLContext | None, announce: Callable[[str], None]
     ) -> None:
@@ -171,6 +184,8 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(NotImplementedError):  # Windows
                 loop.add_signal_handler(number, self._stop.set)
+        with contextlib.suppress(NotImplementedError, AttributeError):
+            loop.add_signal_handler(signal.SIGHUP, self._refresh, context)
         grpc = await self._grpc()
         server = await loop.create_server(self.front.connection, sock=listener, ssl=context, backlog=1024)
         host, port = listener.getsockname()[:2]

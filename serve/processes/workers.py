@@ -61,6 +61,12 @@ class Seat:
         os.write(self.report, line.encode())
 
 
+def ignore_hangup() -> None:
+    """Until there is something to read again, SIGHUP must not end the process either."""
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
 @dataclass
 class _Worker:
     process: subprocess.Popen[bytes]
@@ -98,6 +104,8 @@ class Supervisor:
             for end in (self._report, self._report_end, self._alive, alive_end):
                 stack.callback(os.close, end)
             os.set_blocking(self._report, False)
+            if hasattr(signal, "SIGHUP"):
+                signal.signal(signal.SIGHUP, self._pass_on)
             for number in (signal.SIGTERM, signal.SIGINT):
                 stack.callback(signal.signal, number, signal.signal(number, self._stop))
             try:
@@ -115,6 +123,12 @@ class Supervisor:
 
     def _stop(self, *_: object) -> None:
         self._stopping = True
+
+    def _pass_on(self, number: int, _: object) -> None:
+        """SIGHUP is for the workers, who read certificates and tokens again."""
+        for worker in self._seated.values():
+            if worker.ready and worker.process.poll() is None:
+                worker.process.send_signal(number)
 
     # ---- sockets
 

@@ -52,10 +52,10 @@ def _request(body: bytes, path: str = INFER) -> bytes:
 class InProcess:
     """A server on the event loop of a thread, so that its limits can be small."""
 
-    def __init__(self, path: Path, limits: Limits, *, token: str | None = None, trusted: Any = THIS_MACHINE) -> None:
+    def __init__(self, path: Path, limits: Limits, *, trusted: Any = THIS_MACHINE) -> None:
         self.repository = Repository()
         self.inference = Inference(self.repository, limits)
-        app = Application(self.inference, Control(self.repository), Access(token))
+        app = Application(self.inference, Control(self.repository), Access())
         self.front = Front(app, limits, gate=app.gate, trusted=trusted)
         self.repository.add(Model.load(path, threads=1, deliver=self.inference.deliver))
         self._ready = threading.Event()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from calibrant.serve.access import Access
+from calibrant.serve.access import Access, Token
 from calibrant.serve.control import Control
 from calibrant.serve.http.app import Application
 from calibrant.serve.http.message import Request, Response
@@ -32,7 +32,7 @@ def application(model_file: Path) -> Iterator[Application]:
     inference = Inference(repository, Limits())
     model = Model.load(model_file, threads=1, deliver=inference.deliver)
     repository.add(model)
-    yield Application(inference, Control(repository), Access("secret"))
+    yield Application(inference, Control(repository), Access([Token.of_all_rights("secret")]))
     inference.close()
     model.batcher.close()
 

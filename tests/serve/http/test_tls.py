@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -12,14 +16,18 @@ import pytest
 from calibrant.serve.processes.background import running
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-def test_https_with_a_certificate_of_ones_own(model_file: Path, tmp_path: Path) -> None:
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+def _certificate(cert: Path, key: Path) -> None:
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost",
          "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)],
         check=True, capture_output=True,
     )  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_https_with_a_certificate_of_ones_own(model_file: Path, tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    _certificate(cert, key)
     arguments = ["--threads", "1", "--tls-cert", str(cert), "--tls-key", str(key)]
     with running(model_file, arguments=arguments) as server:
         assert server.url.startswith("https://")
@@ -33,3 +41,29 @@ def test_https_with_a_certificate_of_ones_own(model_file: Path, tmp_path: Path) 
     run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 2
     assert "the certificate cannot be used" in run.stderr
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None or os.name != "posix", reason="openssl, SIGHUP")
+def test_a_renewed_certificate_is_served_after_sighup_and_a_broken_one_is_not(model_file: Path, tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    _certificate(cert, key)
+    with running(model_file, arguments=["--threads", "1", "--tls-cert", str(cert), "--tls-key", str(key)]) as server:
+        at = (server.host, server.port)
+        first = ssl.get_server_certificate(at)
+        _certificate(cert, key)
+        assert ssl.get_server_certificate(at) == first
+        os.kill(server.pid, signal.SIGHUP)
+        _until(lambda: ssl.get_server_certificate(at) == cert.read_text())
+        second = cert.read_text()
+        assert second != first
+        _certificate(cert, tmp_path / "other.pem")  # the key in place is another's
+        os.kill(server.pid, signal.SIGHUP)
+        _until(lambda: "nothing was changed" in server.log.read_text())
+        assert ssl.get_server_certificate(at) == second
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "timed out"
+        time.sleep(0.05)

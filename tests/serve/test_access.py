@@ -1,0 +1,101 @@
+"""Tokens by name and right, from a file that is read again at SIGHUP."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from calibrant.errors import ConfigError
+from calibrant.serve.access import Access, read_tokens
+from calibrant.serve.config import ServeConfig
+from calibrant.serve.processes.background import running
+from calibrant.serve.protocol.errors import Forbidden, Unauthorized
+
+FILE = "# who may what\nshop infer aaa\n\nlabels feedback,infer bbb\nops admin ccc\n"
+
+
+def _file(folder: Path, text: str) -> Path:
+    path = folder / "tokens"
+    path.write_text(text)
+    return path
+
+
+def _may(access: Access, token: str, right: str) -> None:
+    access.authorise(f"Bearer {token}".encode(), send="header", right=right)
+
+
+def test_a_token_may_what_its_line_says(tmp_path: Path) -> None:
+    access = Access(read_tokens(_file(tmp_path, FILE)))
+    _may(access, "aaa", "infer")
+    _may(access, "bbb", "feedback")
+    _may(access, "ccc", "admin")
+    for token, right in (("aaa", "feedback"), ("bbb", "admin"), ("ccc", "infer")):
+        with pytest.raises(Forbidden, match=right):
+            _may(access, token, right)
+    with pytest.raises(Unauthorized):
+        _may(access, "shop", "infer")
+    with pytest.raises(Unauthorized):
+        access.authorise(b"Basic aaa", send="header")
+
+
+def test_a_token_alone_on_its_line_may_everything(tmp_path: Path) -> None:
+    access = Access(read_tokens(_file(tmp_path, "zzz\n")))
+    for right in ("infer", "feedback", "admin"):
+        _may(access, "zzz", right)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no token"), ("# nothing\n", "no token"), ("a b\n", "tokens:1: is neither"),
+        ("x infer aaa\ny infr bbb\n", 'tokens:2: no right "infr"; did you mean "infer"'), ("s3cr\u00e9t\n", "ASCII"),
+    ],
+)  # fmt: skip
+def test_a_file_of_tokens_that_is_wrong_says_where(text: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=says):
+        read_tokens(_file(tmp_path, text))
+
+
+def test_two_ways_to_give_tokens_are_one_too_many(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="give one"):
+        ServeConfig((), token="a", token_file=tmp_path / "tokens")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        ServeConfig((), token_file=tmp_path / "none").tokens()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sighup_reads_tokens_again_and_never_ends_the_server(workers: int, tmp_path: Path, model_file: Path) -> None:
+    path = _file(tmp_path, FILE)
+    arguments = ["--threads", "1", "--token-file", str(path), "--workers", str(workers)]
+
+    def status(token: str, address: str = "/v2", verb: str = "GET") -> int:
+        headers = {"Authorization": f"Bearer {token}", "Connection": "close"}
+        return httpx.request(verb, server.url + address, headers=headers, timeout=60).status_code
+
+    def until(token: str, want: int) -> None:
+        end = time.monotonic() + 60
+        while {status(token) for _ in range(6)} != {want}:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+    with running(model_file, arguments=arguments) as server:
+        assert (status("aaa"), status("new")) == (200, 401)
+        load = "/v2/repository/models/birds/load"
+        assert (status("aaa", load, "POST"), status("none", load, "POST")) == (403, 401)
+        path.write_text("shop infer new\n")
+        os.kill(server.pid, signal.SIGHUP)
+        until("new", 200)
+        until("aaa", 401)
+        path.write_text("shop\tinfer\n")  # broken: the old ones stay
+        os.kill(server.pid, signal.SIGHUP)
+        end = time.monotonic() + 60
+        while "nothing was changed" not in server.log.read_text():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert status("new") == 200
