@@ -19,6 +19,9 @@ def test_expected_accuracy_by_hand() -> None:
     assert got.low == pytest.approx(0.7 - half)
     assert got.high == 1.0
     assert expected_accuracy(np.full(10_000, 0.8), gap=-0.05).value == pytest.approx(0.75)
+    # What is known of the gap is not known exactly: its variance is added.
+    unsure = expected_accuracy(np.full(100, 0.5), gap_variance=0.01)
+    assert unsure.high - unsure.value == pytest.approx(1.959964 * math.sqrt(0.25 / 100 + 0.01))
 
 
 def test_the_held_out_gap_of_a_card_by_hand() -> None:

@@ -317,3 +317,16 @@ def test_reading_json_leaves_the_garbage_collector_as_it_was() -> None:
     with pytest.raises(Refusal):
         body_.json_object(memoryview(b"{"))
     assert gc.isenabled()
+
+
+def test_a_second_binary_input_has_what_the_first_has_left() -> None:
+    body = message(data=..., parameters={"binary_data_size": 48})
+    body["inputs"].append({"name": "t", "shape": [1, 1], "datatype": "FP32", "parameters": {"binary_data_size": 4}})
+    assert parse(body, bytes(52)).feeds["t"].tolist() == [[0.0]]
+    assert "claims 4 binary bytes but 2 are left" in refused(body, bytes(50))
+
+
+def test_whole_numbers_that_json_readers_round_are_still_judged_by_their_value() -> None:
+    """Beside -1, 2^63 makes numpy take all of them for floating point."""
+    said = refused(message(datatype="INT64", shape=[1, 2], data=[2**63, -1]), to=target("INT64", (-1, 2)))
+    assert f"must lie in {-(2**63)}..{2**63 - 1}, got {2**63}" in said

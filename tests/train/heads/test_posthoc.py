@@ -168,3 +168,11 @@ def test_heads_that_claim_nothing_are_adjusted_on_the_scale_of_their_temperature
     assert raw.tau == pytest.approx(1.0, abs=0.3)
     assert raw.strength == pytest.approx(raw.tau, rel=0.1)
     np.testing.assert_allclose(raw.probabilities(20 * z), fit_posthoc(config, z, y, COUNTS).probabilities(z), atol=0.08)
+
+
+def test_class_slopes_are_fitted_inside_the_whole_formula() -> None:
+    """p = softmax(z - r) is the truth: every slope is 1 beside a strength of 1."""
+    z, y = sample(40000, RATIO)
+    found = fit_posthoc(PostHocConfig(adjust=1.0, temperature="per-class"), z, y, COUNTS)
+    assert found.strength == pytest.approx(1.0, rel=0.03)
+    assert found.weights == pytest.approx([1, 1, 1, 1], rel=0.05)

@@ -31,3 +31,10 @@ def test_groups_are_thirds_by_training_images() -> None:
     assert found["head_accuracy"] == 1.0  # class 2: 2 of 2
     assert found["medium_accuracy"] == 0.5  # class 1: 1 of 2
     assert found["tail_accuracy"] == 0.5  # class 0: 1 of 2
+
+
+def test_a_group_is_the_mean_of_its_classes_that_have_labels() -> None:
+    """Classes 0 and 1 are the tail; nothing is labelled 1, so that its recall of 0 is not counted."""
+    p = np.eye(6)[[0, 2, 3, 4, 5]]
+    found = measure(p, np.asarray([0, 2, 3, 4, 5]), np.asarray([1, 2, 30, 40, 500, 600]))
+    assert found["tail_accuracy"] == 1.0

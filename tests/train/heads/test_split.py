@@ -70,3 +70,8 @@ def test_a_redraw_divides_the_same_images_into_the_same_numbers() -> None:
         assert np.array_equal(np.bincount(labels[found.val]), np.bincount(labels[first.val]))
     assert set(again.val) != set(other.val)
     assert np.array_equal(redraw(first, labels, 1).val, again.val)
+
+
+def test_a_class_that_would_go_to_validation_whole_is_refused() -> None:
+    with pytest.raises(DataError, match='class "c1" has 5 images and cannot be split'):
+        fold(np.repeat([0, 1], [6, 5]))
