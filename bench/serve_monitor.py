@@ -301,6 +301,7 @@ def main() -> None:
     parser.add_argument("--birds", type=Path)
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--halves", type=int, default=100, help="random halves, of 10 calm streams each")
+    parser.add_argument("--streams", type=int, default=200, help="streams that turn")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     report: dict[str, Any] = {}
@@ -318,7 +319,7 @@ def main() -> None:
         nets = {name: Cifar(asked.logits, name) for name in NETS}
         for name in asked.nets:
             note(f"{name}, drift", nets[name].drift())
-            note(name, nets[name].report({}, halves=asked.halves))
+            note(name, nets[name].report({}, halves=asked.halves, streams=asked.streams))
         for on in asked.tune:
             other = next(name for name in NETS if name != on)
             settings = tuned(nets[on])

@@ -17,7 +17,7 @@ from calibrant.calibration.intervals.binned import measure_gaps
 from calibrant.calibration.intervals.gaps import GapSample
 from calibrant.calibration.intervals.means import Z95, share_interval
 from calibrant.calibration.intervals.measured import Measured
-from calibrant.calibration.statistics.bins import Bins, equal_width, equal_width_index, sums
+from calibrant.calibration.statistics.bins import equal_width
 
 Array = NDArray[np.float64]
 ECE_BINS = 15
@@ -80,12 +80,7 @@ def rolling(rows: list[LabelledRow]) -> Rolling | None:
 def rolling_ece(confidence: Array, correct: Array) -> Measured:
     """sum_b |sum of (correct - confidence) over bin b| / n over bins (lo, hi] of equal width, as `evaluate` has it."""
     bins = equal_width(confidence, correct, ECE_BINS)
-    return measure_gaps(_sample(bins, confidence), "sum")
-
-
-def _sample(bins: Bins, confidence: Array) -> GapSample:
-    squares = sums(equal_width_index(confidence, ECE_BINS), confidence**2, ECE_BINS)
-    return GapSample.of(bins, None, squares / np.maximum(bins.weight, 1.0) - bins.confidence**2)
+    return measure_gaps(GapSample.of(bins), "sum")
 
 
 def _share(hits: Array, null: float | None = None) -> Measured:
