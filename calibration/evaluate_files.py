@@ -87,7 +87,7 @@ def _crossed(view: View, subject: Subject, folds: int) -> Statistics:
     calibrator = view.formula.calibrator
     assert calibrator is not None  # only a calibrator can have seen rows
     data = subject.file.read().labelled()
-    settings, weights = _as_fitted(calibrator, data.labels, view.calibrator)
+    settings, weights = as_fitted(calibrator, data.labels, view.calibrator)
     u = cross_fitted(
         calibrator.method, data.logits, data.labels, weights=weights, folds=folds, chosen=calibrator, **settings
     )
@@ -95,9 +95,10 @@ def _crossed(view: View, subject: Subject, folds: int) -> Statistics:
     return statistics_of(u if shift is None else u - shift, data.labels)
 
 
-def _as_fitted(
+def as_fitted(
     calibrator: Calibrator, labels: NDArray[np.int64], where: Path | None
 ) -> tuple[dict[str, Any], NDArray[np.float64] | None]:
+    """Options and weights that the map was fitted with, to fit it again on other rows."""
     fitted = calibrator.fitted_on
     if fitted.get("by_hand"):
         raise ConfigError(

@@ -38,6 +38,7 @@ from calibrant.export.graph.fit_context import kept_threshold, warn_if_moved
 from calibrant.export.graph.fold import Array, apply_gauge
 from calibrant.export.graph.own_prior import map_alone, own_prior, same_shift
 from calibrant.export.graph.tail import Tail
+from calibrant.export.redecide import redecide, warn_of_moved_sets
 from calibrant.priors import read_prior, read_target
 from calibrant.shares import check_positive
 
@@ -69,6 +70,7 @@ def recalibrate(path: str | Path, calibrator: Calibrator | None, *, out: str | P
         log.warning("the conformal quantiles were fitted on the old probabilities and are dropped")
         card = replace(card, conformal=None)
     warn_if_moved(card.calibrator, card.prior)
+    warn_of_moved_sets(card)
     card = replace(card, abstain_below=kept_threshold(card.abstain_below, before, card.calibrator, card.prior))
     return retail(file, card, what, out)
 
@@ -84,10 +86,11 @@ def adjust(
 ) -> ModelCard:
     """Another total strength of the prior correction, or another target prior ("uniform", a file, or shares).
 
-    `estimate:SERVED` is the prior of unlabelled predictions, read off with the help of `labelled` ones of this model.
+    `estimate:SERVED` is the prior of unlabelled predictions, read off with the help of `labelled` ones of this model,
+    on which the calibrator's prediction sets and threshold are fitted again for the new prior.
     """
     file, card = _open(path, out)
-    if strength is None and target_prior is None and train_prior is None:
+    if strength is None and target_prior is None and train_prior is None and labelled is None:
         raise ConfigError("nothing to change", fix="give --strength, --target-prior or both")
     prior = card.prior
     if train_prior is not None:
@@ -114,11 +117,15 @@ def adjust(
         log.warning("the conformal quantiles were fitted on the old probabilities and are dropped")
         card = replace(card, conformal=None)
     warn_if_moved(card.calibrator, prior)
-    if card.abstain_below is not None:
-        kept = kept_threshold(card.abstain_below, card.calibrator, card.calibrator, prior)
+    before, card = card.calibrator, replace(card, prior=prior)
+    if labelled is not None:
+        card = redecide(card, labelled)
+    warn_of_moved_sets(card)
+    if card.abstain_below is not None or card.calibrator is not before:
+        kept = kept_threshold(card.abstain_below, before, card.calibrator, prior)
         card = replace(card, abstain_below=kept)
     towards = "uniform" if prior.target is None else "a given prior"
-    return retail(file, replace(card, prior=prior), f"adjusted: total {total:g} towards {towards}", out)
+    return retail(file, card, f"adjusted: total {total:g} towards {towards}", out)
 
 
 def _target(

@@ -75,7 +75,11 @@ def recalibrate(model: Path, calibrator: Path | None, remove: bool, out: Path | 
     help="uniform, train, shares like 0.2,0.8 or crane=0.2,gull=0.8, a file of them, or estimate:SERVED.parquet, the "
     "shares that unlabelled predictions show.",
 )
-@click.option("--labelled", type=PATH, help="Labelled predictions of this model, which an estimate needs.")
+@click.option(
+    "--labelled",
+    type=PATH,
+    help="Labelled predictions of this model: an estimate needs them, and sets and threshold are fitted again on them.",
+)
 @click.option("--train-prior", help="Shares of the training set, for a file that does not know them.")
 @OUT
 def adjust(

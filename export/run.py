@@ -20,6 +20,7 @@ from calibrant.export.config import ExportConfig
 from calibrant.export.edit import restamp
 from calibrant.export.graph.fit_context import threshold, warn_if_moved
 from calibrant.export.graph.wrapper import Body
+from calibrant.export.redecide import warn_of_moved_sets
 from calibrant.export.to_onnx import Reference, export_onnx
 from calibrant.images.layouts import list_images
 from calibrant.images.listing import ImageListing
@@ -75,6 +76,7 @@ def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportC
         verify=config.verify,
     )
     warn_if_moved(card.calibrator, card.prior)
+    warn_of_moved_sets(card)
     if config.abstain_below is None and card.calibrator is not None:
         card = restamp(path, replace(card, abstain_below=threshold(card.calibrator, card.prior)))
     if not config.verify:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.artifacts.model_card import ModelCard
+from calibrant.calibration.conformal.holding import set_blocks, sets_moved
 from calibrant.export.checks.speed import kept
 
 
@@ -123,8 +124,9 @@ def _calibrator(block: Mapping[str, Any] | None) -> str:
 
 
 def _sets(card: ModelCard) -> str:
-    blocks = card.conformal or (card.calibrator or {}).get("conformal") or {}
-    return ", ".join(f"{100 * (1 - float(alpha)):g} %" for alpha in blocks) or "none"
+    if sets_moved(card):
+        return "none given: fitted for another class prior"
+    return ", ".join(f"{100 * (1 - float(alpha)):g} %" for alpha in set_blocks(card)) or "none"
 
 
 def _precision(block: Mapping[str, Any]) -> str:
