@@ -30,11 +30,12 @@ def calibrate() -> None:
 @click.option("--out", type=_PATH, default=Path("calibrator.json"), show_default=True, help="Where to write it.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the method, e.g. bins=20.")
 @click.option(
-    "--target-prior", metavar="PRIOR",
+    "--target-prior",
+    metavar="PRIOR",
     help="Class shares of the place of use: uniform, train, 0.2,0.8, crane=0.2,*=0.8, a file (JSON, CSV, Parquet), "
     "or estimate:SERVED.parquet, what unlabelled predictions show. Alone it weights the rows to "
     "them; with --adjust it is what the correction leads to.",
-)  # fmt: skip
+)
 @click.option(
     "--adjust",
     type=float,
@@ -58,10 +59,22 @@ def calibrate() -> None:
 @click.option("--bins", default=15, show_default=True, help="Bins of the metrics that are reported.")
 @click.option("--json", "as_json", is_flag=True, help="Print the calibrator as JSON.")
 def fit_command(
-    predictions: Path, method: str, out: Path, options: tuple[str, ...], target_prior: str | None, adjust: float | None,
-    rows_follow: Any, probabilities: bool, alphas: tuple[float, ...], kind: str, class_conditional: bool,
-    abstain_risk: float | None, abstain_coverage: float | None, bins: int, as_json: bool,
-) -> None:  # fmt: skip
+    predictions: Path,
+    method: str,
+    out: Path,
+    options: tuple[str, ...],
+    target_prior: str | None,
+    adjust: float | None,
+    rows_follow: Any,
+    probabilities: bool,
+    alphas: tuple[float, ...],
+    kind: str,
+    class_conditional: bool,
+    abstain_risk: float | None,
+    abstain_coverage: float | None,
+    bins: int,
+    as_json: bool,
+) -> None:
     """Fit a calibrator on the labelled rows of PREDICTIONS and write it as JSON.
 
     \b
@@ -80,9 +93,16 @@ def fit_command(
     if alphas or abstain_risk is not None or abstain_coverage is not None:
         decisions = Decisions(alphas, kind, class_conditional, abstain_risk, abstain_coverage)
     calibrator = fit_file(
-        predictions, method, bins=bins, target_prior=target_prior, adjust=adjust, rows_follow=rows_follow,
-        decisions=decisions, options=_options(options), probabilities=probabilities,
-    )  # fmt: skip
+        predictions,
+        method,
+        bins=bins,
+        target_prior=target_prior,
+        adjust=adjust,
+        rows_follow=rows_follow,
+        decisions=decisions,
+        options=_options(options),
+        probabilities=probabilities,
+    )
     calibrator.save(out)
     click.echo(calibrator.to_json() if as_json else f"{_account(calibrator)}\nWrote {out}", nl=not as_json)
 
@@ -110,10 +130,16 @@ def cross_check_command(predictions: Path, bins: int, as_json: bool) -> None:
         click.echo(json.dumps([c.to_dict() for c in found], indent=2))
     else:
         rows = [
-            (c.what, c.library, "same" if c.agrees else c.reason, f"{c.ours:.7f}",
-             "fails" if c.theirs is None else f"{c.theirs:.7f}", "" if c.difference is None else f"{c.difference:+.1e}")
+            (
+                c.what,
+                c.library,
+                "same" if c.agrees else c.reason,
+                f"{c.ours:.7f}",
+                "fails" if c.theirs is None else f"{c.theirs:.7f}",
+                "" if c.difference is None else f"{c.difference:+.1e}",
+            )
             for c in found
-        ]  # fmt: skip
+        ]
         click.echo(table(("what", "library", "why", "ours", "theirs", "difference"), rows, left=3))
     open_ones = [c.what for c in found if not c.agrees and not c.expected]
     if open_ones:
@@ -131,10 +157,11 @@ def cross_check_command(predictions: Path, bins: int, as_json: bool) -> None:
 )
 @click.option("--bins", default=15, show_default=True, help="Equal-width bins.")
 @click.option(
-    "--target-prior", metavar="PRIOR",
+    "--target-prior",
+    metavar="PRIOR",
     help="Class shares of the place of use: uniform, train, 0.2,0.8, crane=0.2,*=0.8 or a file (JSON, CSV, Parquet). "
     "Alone it weights the rows to them; with --adjust it is what the correction leads to.",
-)  # fmt: skip
+)
 @click.option(
     "--adjust",
     type=float,
@@ -154,10 +181,19 @@ def cross_check_command(predictions: Path, bins: int, as_json: bool) -> None:
 @click.option("--report", type=_PATH, help="Write a self-contained HTML page.")
 @click.option("--figure", type=_PATH, help="Write the reliability diagram (.png, .svg, .pdf).")
 def evaluate(
-    predictions: tuple[Path, ...], calibrators: tuple[Path, ...], bins: int, target_prior: str | None,
-    adjust: float | None, cross_fit: int | None, probabilities: bool, compare: bool, as_json: bool,
-    json_out: Path | None, report: Path | None, figure: Path | None,
-) -> None:  # fmt: skip
+    predictions: tuple[Path, ...],
+    calibrators: tuple[Path, ...],
+    bins: int,
+    target_prior: str | None,
+    adjust: float | None,
+    cross_fit: int | None,
+    probabilities: bool,
+    compare: bool,
+    as_json: bool,
+    json_out: Path | None,
+    report: Path | None,
+    figure: Path | None,
+) -> None:
     """Measure accuracy and calibration of PREDICTIONS, with intervals and what noise alone would show.
 
     A run folder stands for its test predictions and brings its calibrator.json. Several files, and each file with and
@@ -183,9 +219,14 @@ def evaluate(
             raise ConfigError("an estimate is of one model", where="--target-prior", fix="give one predictions file")
         target_prior = resolved(target_prior, of_run(predictions[0])[0])
     models = evaluate_files(
-        predictions, calibrators, bins=bins, target_prior=target_prior, adjust=adjust, cross_fit=cross_fit,
+        predictions,
+        calibrators,
+        bins=bins,
+        target_prior=target_prior,
+        adjust=adjust,
+        cross_fit=cross_fit,
         probabilities=probabilities,
-    )  # fmt: skip
+    )
     block: dict[str, Any] = {
         "models": [
             {"name": m.name, "in_sample": m.in_sample, "notes": list(m.notes), **m.evaluation.to_dict()} for m in models

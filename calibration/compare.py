@@ -67,9 +67,14 @@ def compare(first: ArrayLike, second: ArrayLike, labels: ArrayLike, *, bins: int
 
 
 def compare_files(
-    paths: Sequence[str | Path], calibrators: Sequence[str | Path] = (), *, bins: int = 15,
-    adjust: float | None = None, target_prior: str | None = None, probabilities: bool = False,
-) -> dict[str, dict[str, Difference]]:  # fmt: skip
+    paths: Sequence[str | Path],
+    calibrators: Sequence[str | Path] = (),
+    *,
+    bins: int = 15,
+    adjust: float | None = None,
+    target_prior: str | None = None,
+    probabilities: bool = False,
+) -> dict[str, dict[str, Difference]]:
     """Each predictions file, plain and through each formula, against the first file as it is; names as in evaluate.
 
     Rows are matched by id, so the files may be in any order, but must hold the same labelled ids.

@@ -28,9 +28,14 @@ class Decisions:
 
 
 def with_decisions(
-    calibrator: Calibrator, probs: NDArray[np.float64], y: NDArray[np.int64], wanted: Decisions, *,
-    target_prior: ArrayLike | None = None, shift: NDArray[np.float64] | None = None,
-) -> Calibrator:  # fmt: skip
+    calibrator: Calibrator,
+    probs: NDArray[np.float64],
+    y: NDArray[np.int64],
+    wanted: Decisions,
+    *,
+    target_prior: ArrayLike | None = None,
+    shift: NDArray[np.float64] | None = None,
+) -> Calibrator:
     """The calibrator with the sets and the threshold for probabilities of rows that it was not fitted on.
 
     `target_prior`: class shares where they are to hold, if not those of the rows. `shift`: the prior term that the
@@ -42,7 +47,7 @@ def with_decisions(
             probs, y, alpha=alpha, kind=kind, class_conditional=wanted.class_conditional, target_prior=target_prior
         ).to_dict()
         for alpha in wanted.alphas
-    }  # fmt: skip
+    }
     abstain = None
     if wanted.risk is not None:
         found = abstain_for_risk(probs, y, risk=wanted.risk, target_prior=target_prior)
@@ -63,6 +68,9 @@ def wanted_of(calibrator: Calibrator) -> Decisions | None:
     first: Mapping[str, Any] = next(iter(sets.values()), {})
     by_class = first.get("class_thresholds") is not None and first.get("effective_rows") is None
     return Decisions(
-        tuple(float(alpha) for alpha in sets), str(first.get("kind", "lac")), by_class,
-        abstain.get("wanted_risk"), abstain.get("wanted_coverage"),
-    )  # fmt: skip
+        tuple(float(alpha) for alpha in sets),
+        str(first.get("kind", "lac")),
+        by_class,
+        abstain.get("wanted_risk"),
+        abstain.get("wanted_coverage"),
+    )

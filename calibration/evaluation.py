@@ -108,18 +108,24 @@ def evaluate(
     names = tuple(class_names) if class_names is not None else tuple(str(k) for k in range(statistics.classes))
     table = statistics.bins(bins)
     return Evaluation(
-        rows=statistics.rows, effective_rows=statistics.effective_rows, classes=statistics.classes, bins=bins,
-        exact=statistics.exact_rows, target_prior=prior,
+        rows=statistics.rows,
+        effective_rows=statistics.effective_rows,
+        classes=statistics.classes,
+        bins=bins,
+        exact=statistics.exact_rows,
+        target_prior=prior,
         metrics={
-            **scores(statistics), **calibration_errors(statistics, bins),
-            "classwise_ece": measure_classwise(statistics, bins), "smooth_ece": measure_smooth(statistics),
+            **scores(statistics),
+            **calibration_errors(statistics, bins),
+            "classwise_ece": measure_classwise(statistics, bins),
+            "smooth_ece": measure_smooth(statistics),
             **ranking(statistics),
         },
         reliability=_reliability(table, bins),
         per_class=per_class_results(statistics, names, bins) if statistics.classes <= 2000 else (),
         groups=tuple(class_result(statistics, name, members, bins) for name, members in (groups or {}).items()),
         zero_probability_labels=int(statistics.by_true.zero.sum()),
-    )  # fmt: skip
+    )
 
 
 def _under(
@@ -281,8 +287,13 @@ def class_result(s: Statistics, name: str, members: Sequence[int], bins: int) ->
     gap = float((table.confidence_sum - table.correct_sum).sum() / claimed) if claimed else None
     classwise = float(np.mean([ece_of(s.class_probability_bins(k, bins)) for k in chosen]))
     return ClassResult(
-        name, rows, claimed,
-        hit / rows if rows else None, hit / claimed if claimed else None,
-        2 * hit / (rows + claimed) if rows + claimed else None, gap,
-        measure_gaps(GapSample.of(table), "sum", draws=200) if claimed else None, classwise,
-    )  # fmt: skip
+        name,
+        rows,
+        claimed,
+        hit / rows if rows else None,
+        hit / claimed if claimed else None,
+        2 * hit / (rows + claimed) if rows + claimed else None,
+        gap,
+        measure_gaps(GapSample.of(table), "sum", draws=200) if claimed else None,
+        classwise,
+    )

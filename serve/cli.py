@@ -54,9 +54,13 @@ import click
 )
 @click.option("--keep-days", type=click.FloatRange(0.01), help="Drop parts of the feedback log older than that.")
 @click.option(
-    "--keep-gib", default=10.0, show_default=True, type=click.FloatRange(0.1), metavar="GIB",
+    "--keep-gib",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(0.1),
+    metavar="GIB",
     help="Drop the oldest parts of a larger feedback log.",
-)  # fmt: skip
+)
 @click.option("--canary", "canaries", multiple=True, metavar="NAME@VERSION=SHARE", help="Send a share of the requests.")
 @click.option(
     "--shadow", "shadows", multiple=True, metavar="NAME@VERSION=SHARE", help="Send copies, answer from others."

@@ -227,9 +227,16 @@ def _report(run: Path, *, as_json: bool) -> None:
 @click.option("--seed", default=0, show_default=True, help="Of the proposals.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def search(
-    config: Path | None, recipe: str | None, over: tuple[str, ...], trials: int | None, settings: tuple[str, ...],
-    data: Path | None, out: Path | None, seed: int, as_json: bool,
-) -> None:  # fmt: skip
+    config: Path | None,
+    recipe: str | None,
+    over: tuple[str, ...],
+    trials: int | None,
+    settings: tuple[str, ...],
+    data: Path | None,
+    out: Path | None,
+    seed: int,
+    as_json: bool,
+) -> None:
     """Train once per setting and rank by `engine.select` on the validation set; the test set is not looked at.
 
     A trial that is finished is not run again, so the same line goes on after an interruption.
@@ -272,9 +279,15 @@ def search(
 @click.option("--overwrite", is_flag=True, help="Replace shards that are in --out already.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def shards(
-    data: Path, out: Path, kind: Literal["parquet", "tar"], images_per_shard: int, groups: str | None,
-    settings: tuple[str, ...], overwrite: bool, as_json: bool,
-) -> None:  # fmt: skip
+    data: Path,
+    out: Path,
+    kind: Literal["parquet", "tar"],
+    images_per_shard: int,
+    groups: str | None,
+    settings: tuple[str, ...],
+    overwrite: bool,
+    as_json: bool,
+) -> None:
     """Write the training, validation and test images of a data set into few large files, bytes as they are.
 
     \b

@@ -202,8 +202,9 @@ class Trainer:
                 raise
             raise ConfigError(
                 f"the network's batch norm has one number a channel to work with (batch of {len(x)})",
-                where="engine.batch_size", fix="use 2 or more, or a larger image_size",
-            ) from None  # fmt: skip
+                where="engine.batch_size",
+                fix="use 2 or more, or a larger image_size",
+            ) from None
         return logits, features
 
     def _mixed(self, x: Tensor, labels: Tensor, batch: Batch, micro: int) -> tuple[Tensor, Tensor | MixedTarget]:
@@ -306,9 +307,13 @@ class Trainer:
         parts, engine = self.parts, self.config.engine
         parts.loss.eval()
         out = run_network(
-            self.evaluated(), parts.val, batch_size=max(engine.batch_size, 64) // parts.ranks.world or 1,
-            device=parts.device, channels_last=engine.channels_last, autocast=self._autocast,
-        )  # fmt: skip
+            self.evaluated(),
+            parts.val,
+            batch_size=max(engine.batch_size, 64) // parts.ranks.world or 1,
+            device=parts.device,
+            channels_last=engine.channels_last,
+            autocast=self._autocast,
+        )
         with torch.no_grad():
             z = parts.loss.adjust_logits(torch.from_numpy(out.logits).to(parts.device))
         z = gather_uneven(z)
@@ -370,8 +375,9 @@ class Trainer:
             kept += f", the best epoch so far ({at.best_epoch}) is {MODEL_FILE}"
         return ModelError(
             f"the loss became {value:g} at epoch {epoch + 1}, batch {step + 1}, update {update + 1}; {kept}",
-            where=self.run, fix="lower the learning rate, clip gradients (optimizer.clip_norm) or turn off amp",
-        )  # fmt: skip
+            where=self.run,
+            fix="lower the learning rate, clip gradients (optimizer.clip_norm) or turn off amp",
+        )
 
     @contextmanager
     def _catching_interrupts(self) -> Iterator[None]:

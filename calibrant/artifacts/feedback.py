@@ -114,8 +114,9 @@ def records(path: Path, damage: Damage | None = None) -> Iterator[tuple[int, dic
             if record["record"] == "segment" and int(record.get("format_version", 0)) > FORMAT_VERSION:
                 raise FormatError(
                     f"feedback format {record['format_version']} is newer than this Calibrant reads ({FORMAT_VERSION})",
-                    where=path, fix="update calibrant",
-                )  # fmt: skip
+                    where=path,
+                    fix="update calibrant",
+                )
             yield at, record
 
 
@@ -233,6 +234,7 @@ def _join(block: _Gathered, labels: dict[tuple[str, str], _Label], seen: set[tup
 def _arrivals(known: Sequence[_Label | None]) -> Arrivals:
     came = sorted(((label, row) for row, label in enumerate(known) if label is not None), key=lambda c: c[0].number)
     return Arrivals(
-        np.array([row for _, row in came], np.int64), np.array([label.first for label, _ in came], np.int64),
+        np.array([row for _, row in came], np.int64),
+        np.array([label.first for label, _ in came], np.int64),
         np.array([label.time for label, _ in came], np.float64),
-    )  # fmt: skip
+    )

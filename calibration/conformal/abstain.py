@@ -91,15 +91,25 @@ class _Sorted:
         total, wrong = float(self.weight[:count].sum()), float(self.wrong[:count].sum())
         effective = float(self.above(np.array([count]))[0][0]) if weighted else None
         return Abstention(
-            threshold, total / float(self.weight.sum()), wrong / total if total else 0.0, risk_high,
-            len(self.confidence), effective,
-        )  # fmt: skip
+            threshold,
+            total / float(self.weight.sum()),
+            wrong / total if total else 0.0,
+            risk_high,
+            len(self.confidence),
+            effective,
+        )
 
 
 def abstain_for_risk(
-    probs: ArrayLike, labels: ArrayLike, *, risk: float, among: int = 1, target_prior: ArrayLike | None = None,
-    thinned: bool = False, seed: int = 0,
-) -> Abstention:  # fmt: skip
+    probs: ArrayLike,
+    labels: ArrayLike,
+    *,
+    risk: float,
+    among: int = 1,
+    target_prior: ArrayLike | None = None,
+    thinned: bool = False,
+    seed: int = 0,
+) -> Abstention:
     """The lowest threshold that the chain proves to keep the error rate of the answers at `risk` or below.
 
     `among`: how many such wishes (rates, groups) are made of these rows; the 5 % are divided among them.
@@ -115,8 +125,9 @@ def abstain_for_risk(
     if n <= least:
         raise ConfigError(
             f"{n} rows cannot show an error rate of {risk:g}: {least + 1} are needed, and {least} of them answered "
-            "without an error", fix="give more labelled rows, or wish for a higher rate",
-        )  # fmt: skip
+            "without an error",
+            fix="give more labelled rows, or wish for a higher rate",
+        )
     counts = _counts(rows.confidence, least)
     effective, errors = rows.above(counts)
     passed = _laxest(_p_values(effective, errors, risk), level)
@@ -128,8 +139,9 @@ def abstain_for_risk(
     if target_prior is not None and effective[passed] < FEW:
         log.warning(
             "the threshold rests on %.0f effective rows of the target prior; below %d its promise was not tried",
-            effective[passed], FEW,
-        )  # fmt: skip
+            effective[passed],
+            FEW,
+        )
     count = int(counts[passed])
     return rows.abstention(_just_above(float(rows.confidence[count])), count, risk, target_prior is not None)
 

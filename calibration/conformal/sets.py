@@ -88,10 +88,18 @@ class ConformalSet:
 
 
 def fit_conformal(
-    probs: ArrayLike, labels: ArrayLike, *, alpha: float = 0.1, kind: Kind = "lac", class_conditional: bool = False,
-    target_prior: ArrayLike | None = None, penalty: float = 0.01, rank: int = 5, temperature: float = 1.0,
+    probs: ArrayLike,
+    labels: ArrayLike,
+    *,
+    alpha: float = 0.1,
+    kind: Kind = "lac",
+    class_conditional: bool = False,
+    target_prior: ArrayLike | None = None,
+    penalty: float = 0.01,
+    rank: int = 5,
+    temperature: float = 1.0,
     rng: np.random.Generator | None = None,
-) -> ConformalSet:  # fmt: skip
+) -> ConformalSet:
     """Thresholds from held-out rows. With `rng` APS and RAPS are randomised (exact coverage), without deterministic.
 
     `target_prior`: the sets hold their coverage where the classes have these shares; give probabilities of that prior.
@@ -113,9 +121,7 @@ def fit_conformal(
         w = by_class[y]
         thresholds = tuple(weighted_quantiles(scores, w, by_class, alpha).tolist())
         threshold, effective = max(thresholds), float(w.sum() ** 2 / np.dot(w, w))
-    return ConformalSet(
-        kind, alpha, threshold, len(y), randomised, penalty, rank, temperature, thresholds, effective
-    )  # fmt: skip
+    return ConformalSet(kind, alpha, threshold, len(y), randomised, penalty, rank, temperature, thresholds, effective)
 
 
 def conformal_quantile(scores: Vector, alpha: float) -> float:

@@ -82,9 +82,14 @@ def true_error(sample: GapSample, norm: Norm = "sum", *, draws: int = DRAWS) -> 
 
 
 def invert(
-    sample: GapSample, norm: Norm, shapes: Vector, *, share_noise: bool = True,
-    stretch: float = 1.0, most: float = np.inf,
-) -> Inverted:  # fmt: skip
+    sample: GapSample,
+    norm: Norm,
+    shapes: Vector,
+    *,
+    share_noise: bool = True,
+    stretch: float = 1.0,
+    most: float = np.inf,
+) -> Inverted:
     """The test turned around, over every family of true gaps: the lowest low and the highest high."""
     observed, largest = float(gap_error(sample.share, sample.gap, norm)), min(sample.most(norm), most)
     found = [

@@ -47,9 +47,15 @@ def measure_classwise(s: Statistics, bins: int) -> Measured:
     shapes = plausible_gaps(sample, int(np.clip(_NUMBERS // len(sample.share), _FEWEST_DRAWS, most)))
     f = _UNKNOWN if s.sampled is None else dependence(s.sampled, shapes, tables[0] > 0)
     return measure_gaps(
-        sample, "sum", value=value, draws=len(shapes), shapes=shapes, share_noise=False, stretch=float(np.sqrt(f)),
+        sample,
+        "sum",
+        value=value,
+        draws=len(shapes),
+        shapes=shapes,
+        share_noise=False,
+        stretch=float(np.sqrt(f)),
         most=2.0 / s.classes,
-    )  # fmt: skip
+    )
 
 
 def _table(tables: tuple[Vector, ...], classes: slice) -> Bins:

@@ -97,9 +97,14 @@ def _mean(curves: Vector) -> Vector:
 
 
 def _interval(
-    s: Statistics, full: NDArray[np.intp], place: Vector, share: Vector, normals: Vector, found: SmoothEce,
+    s: Statistics,
+    full: NDArray[np.intp],
+    place: Vector,
+    share: Vector,
+    normals: Vector,
+    found: SmoothEce,
     rng: np.random.Generator,
-) -> tuple[float, float]:  # fmt: skip
+) -> tuple[float, float]:
     index = s.cell_grid().bins(_BINS)[full]
     table = s.bins(_BINS)
     filled = np.flatnonzero(table.weight > 0)

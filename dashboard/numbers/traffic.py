@@ -124,9 +124,16 @@ def summarise(served: Served, card: ModelCard | None) -> Traffic:
         labelled = Labelled(len(known), evaluate(statistics, class_names=served.model.classes), statistics)
     recent, alarms = _as_watched(served, log_p, order, gap)
     return Traffic(
-        len(labels), times, confidence, predicted, latency_of(took),
-        _windows(times, confidence, predicted, labels, took, *gap), labelled, recent, alarms,
-    )  # fmt: skip
+        len(labels),
+        times,
+        confidence,
+        predicted,
+        latency_of(took),
+        _windows(times, confidence, predicted, labels, took, *gap),
+        labelled,
+        recent,
+        alarms,
+    )
 
 
 def _as_watched(
@@ -152,9 +159,11 @@ def _as_watched(
         return expected_accuracy(confidence, gap=gap[0], gap_variance=gap[1])
 
     recent = Recent(
-        len(answered), expected(np.exp(answered.max(axis=1))), rolling(window),
+        len(answered),
+        expected(np.exp(answered.max(axis=1))),
+        rolling(window),
         expected(np.array([row.confidence for row in window])) if window else None,
-    )  # fmt: skip
+    )
     return recent, alarms.states()
 
 
@@ -169,9 +178,14 @@ def watch_of(served: Served) -> Watch:
 
 
 def _windows(
-    times: NDArray[np.float64], confidence: NDArray[np.float64], predicted: NDArray[np.int64],
-    labels: NDArray[np.int64], took: NDArray[np.float32], gap: float, gap_variance: float,
-) -> tuple[Window, ...]:  # fmt: skip
+    times: NDArray[np.float64],
+    confidence: NDArray[np.float64],
+    predicted: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    took: NDArray[np.float32],
+    gap: float,
+    gap_variance: float,
+) -> tuple[Window, ...]:
     count = max(1, min(MOST_WINDOWS, len(times) // FEWEST_ROWS))
     found = []
     for rows in np.array_split(np.arange(len(times)), count):
@@ -180,11 +194,17 @@ def _windows(
         if len(known) >= 10:
             share = float((predicted[known] == labels[known]).mean())
             realised = Measured(share, *share_interval(share, len(known)))
-        found.append(Window(
-            int(rows[0]) + 1, int(rows[-1]) + 1, float(times[rows[-1]]),
-            expected_accuracy(confidence[rows], gap=gap, gap_variance=gap_variance), len(known), realised,
-            latency_of(took[rows]),
-        ))  # fmt: skip
+        found.append(
+            Window(
+                int(rows[0]) + 1,
+                int(rows[-1]) + 1,
+                float(times[rows[-1]]),
+                expected_accuracy(confidence[rows], gap=gap, gap_variance=gap_variance),
+                len(known),
+                realised,
+                latency_of(took[rows]),
+            )
+        )
     return tuple(found)
 
 

@@ -118,10 +118,11 @@ def _numbers(found: Traffic) -> None:
         st.markdown(f"{0 if found.labelled is None else found.labelled.rows:,} of them labelled")
     with columns[1]:
         st.metric(
-            "Expected accuracy, no labels", elements.percent(recent.expected.value),
+            "Expected accuracy, no labels",
+            elements.percent(recent.expected.value),
             help="The mean confidence, corrected by what held-out data said where the file knows it. It is right as "
             "long as the confidences are: under a shift of the data it is too high.",
-        )  # fmt: skip
+        )
         st.markdown(
             f"(95 %) {100 * recent.expected.low:.2f} – {elements.percent(recent.expected.high)}"
             f"{_last(recent.rows, found.rows, 'rows')}"
@@ -135,19 +136,21 @@ def _numbers(found: Traffic) -> None:
     accuracy, error = labelled.accuracy, labelled.ece
     with columns[2]:
         st.metric(
-            "Accuracy, labelled rows", elements.percent(accuracy.value),
+            "Accuracy, labelled rows",
+            elements.percent(accuracy.value),
             help="Labels that arrive are not always a fair sample of the traffic.",
-        )  # fmt: skip
+        )
         st.markdown(
             f"(95 %) {100 * (accuracy.low or 0):.2f} – {elements.percent(accuracy.high)}; expected of these rows "
             f"{elements.percent(promised.value)}{_last(labelled.rows, found.labelled.rows, 'labels')}"
         )
     with columns[3]:
         st.metric(
-            "ECE, labelled rows", elements.percent(error.value),
+            "ECE, labelled rows",
+            elements.percent(error.value),
             help="Expected calibration error: the average distance between what the model claims and how often it is "
             "right.",
-        )  # fmt: skip
+        )
         if error.low is not None:
             st.markdown(
                 f"True value (95 %) {100 * error.low:.2f} – {elements.percent(error.high)}; chance alone "
@@ -166,9 +169,12 @@ def _last(rows: int, of: int, what: str) -> str:
 def _volume(found: Traffic) -> None:
     table = volume(found.times)
     elements.chart(
-        "volume", table, partial(charts.columns, table, x="from", x2="to", y="rows", title="Rows served (UTC)"),
-        alt="Rows served over time", key="chart-volume",
-    )  # fmt: skip
+        "volume",
+        table,
+        partial(charts.columns, table, x="from", x2="to", y="rows", title="Rows served (UTC)"),
+        alt="Rows served over time",
+        key="chart-volume",
+    )
 
 
 def volume(times: np.ndarray[Any, Any]) -> pd.DataFrame:
@@ -179,26 +185,38 @@ def volume(times: np.ndarray[Any, Any]) -> pd.DataFrame:
     first = int(start // step)
     count = np.bincount((times // step).astype(np.int64) - first)
     begin = (first + np.arange(len(count))) * step
-    return pd.DataFrame({
-        "from": pd.to_datetime(begin, unit="s"), "to": pd.to_datetime(begin + step, unit="s"), "rows": count,
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "from": pd.to_datetime(begin, unit="s"),
+            "to": pd.to_datetime(begin + step, unit="s"),
+            "rows": count,
+        }
+    )
 
 
 def _latency(found: Traffic) -> None:
     if found.latency is None:
         st.markdown("The log does not say how long answers took: it was written by an older server.")
         return
-    table = pd.DataFrame([
-        {"time": pd.to_datetime(w.time, unit="s"), "quantile": name, "ms": value}
-        for w in found.windows if w.latency is not None
-        for name, value in (
-            ("50 %", w.latency.half), ("95 %", w.latency.p95), ("99 % of the answers, at most", w.latency.p99)
-        )
-    ])  # fmt: skip
+    table = pd.DataFrame(
+        [
+            {"time": pd.to_datetime(w.time, unit="s"), "quantile": name, "ms": value}
+            for w in found.windows
+            if w.latency is not None
+            for name, value in (
+                ("50 %", w.latency.half),
+                ("95 %", w.latency.p95),
+                ("99 % of the answers, at most", w.latency.p99),
+            )
+        ]
+    )
     elements.chart(
-        "latency", table, partial(charts.quantiles, table, title="Time in the server, milliseconds (UTC)"),
-        alt="Median, 95th and 99th percentile of the latency over time", key="chart-latency",
-    )  # fmt: skip
+        "latency",
+        table,
+        partial(charts.quantiles, table, title="Time in the server, milliseconds (UTC)"),
+        alt="Median, 95th and 99th percentile of the latency over time",
+        key="chart-latency",
+    )
     st.markdown(
         f"Of all answers, half took at most **{found.latency.half:.1f} ms**, 95 % at most "
         f"**{found.latency.p95:.1f} ms**, 99 % at most **{found.latency.p99:.1f} ms**: the wait in the queue and "
@@ -213,9 +231,12 @@ def _confidence(found: Traffic, model: Model | None, reference: PredictionsRef |
         parts.append(_shares(held_out, "held-out data"))
     table = pd.concat(parts, ignore_index=True)
     elements.chart(
-        "confidence", table, partial(charts.steps, table, title="Confidence of the answers"),
-        alt="Confidence of served rows and of held-out data", key="chart-confidence",
-    )  # fmt: skip
+        "confidence",
+        table,
+        partial(charts.steps, table, title="Confidence of the answers"),
+        alt="Confidence of served rows and of held-out data",
+        key="chart-confidence",
+    )
 
 
 def _shares(confidence: np.ndarray[Any, Any], name: str) -> pd.DataFrame:
@@ -224,20 +245,29 @@ def _shares(confidence: np.ndarray[Any, Any], name: str) -> pd.DataFrame:
 
 
 def _accuracy(found: Traffic) -> None:
-    windows = pd.DataFrame([
-        {
-            "row": w.last, "from": w.first,
-            "expected": w.expected.value, "low": w.expected.low, "high": w.expected.high,
-            "labelled": w.labelled, "accuracy": None if w.realised is None else w.realised.value,
-            "accuracy_low": None if w.realised is None else w.realised.low,
-            "accuracy_high": None if w.realised is None else w.realised.high,
-        }
-        for w in found.windows
-    ]).astype({"accuracy": float, "accuracy_low": float, "accuracy_high": float})  # fmt: skip
+    windows = pd.DataFrame(
+        [
+            {
+                "row": w.last,
+                "from": w.first,
+                "expected": w.expected.value,
+                "low": w.expected.low,
+                "high": w.expected.high,
+                "labelled": w.labelled,
+                "accuracy": None if w.realised is None else w.realised.value,
+                "accuracy_low": None if w.realised is None else w.realised.low,
+                "accuracy_high": None if w.realised is None else w.realised.high,
+            }
+            for w in found.windows
+        ]
+    ).astype({"accuracy": float, "accuracy_low": float, "accuracy_high": float})
     elements.chart(
-        "expected-accuracy", windows, partial(charts.expected, windows, title="Accuracy: expected (band), realised"),
-        alt="Expected and realised accuracy over the rows served", key="chart-expected",
-    )  # fmt: skip
+        "expected-accuracy",
+        windows,
+        partial(charts.expected, windows, title="Accuracy: expected (band), realised"),
+        alt="Expected and realised accuracy over the rows served",
+        key="chart-expected",
+    )
 
 
 def _reliability(found: Traffic) -> None:
@@ -246,36 +276,46 @@ def _reliability(found: Traffic) -> None:
         return
     bins = table_of(found.labelled.diagram(10))
     elements.chart(
-        "served-reliability", bins,
+        "served-reliability",
+        bins,
         partial(diagrams.reliability, bins, title=f"Reliability, {found.labelled.rows:,} labelled rows", height=300),
-        alt="Reliability diagram of the labelled rows", key="chart-served-reliability",
-    )  # fmt: skip
+        alt="Reliability diagram of the labelled rows",
+        key="chart-served-reliability",
+    )
 
 
 _TESTS = {
-    "calibration": "Confidences against the labels", "confidence": "Drift of the confidences",
+    "calibration": "Confidences against the labels",
+    "confidence": "Drift of the confidences",
     "prior": "Drift of the predicted classes",
-}  # fmt: skip
+}
 
 
 def _alarms(found: Traffic) -> None:
     st.subheader("Alarms")
-    table = pd.DataFrame([
-        {
-            "Test": _TESTS[kind], "State": _state(a), "Rows seen": elements.count(a.rows),
-            "Fired at row": "–" if a.fired_at is None else elements.count(a.fired_at),
-            "Evidence": "–" if a.log_evidence is None else f"{a.log_evidence:.2f}",
-            "Fires at": f"{a.log_threshold:.2f}",
-        }
-        for kind, a in found.alarms.items()
-    ])  # fmt: skip
+    table = pd.DataFrame(
+        [
+            {
+                "Test": _TESTS[kind],
+                "State": _state(a),
+                "Rows seen": elements.count(a.rows),
+                "Fired at row": "–" if a.fired_at is None else elements.count(a.fired_at),
+                "Evidence": "–" if a.log_evidence is None else f"{a.log_evidence:.2f}",
+                "Fires at": f"{a.log_threshold:.2f}",
+            }
+            for kind, a in found.alarms.items()
+        ]
+    )
     st.dataframe(
-        table, hide_index=True, width="stretch", key="alarm-table",
+        table,
+        hide_index=True,
+        width="stretch",
+        key="alarm-table",
         column_config={
             "Test": st.column_config.TextColumn(pinned=True),
             "Evidence": st.column_config.TextColumn(help="Logarithm; it may be looked at at any time"),
         },
-    )  # fmt: skip
+    )
     st.markdown(
         "The server's own alarms, with its settings and its baseline, since its last start. Each keeps its false "
         "alarms rare however often one looks. Drift alone does not mean that the model is wrong; confidences that no "
@@ -302,14 +342,18 @@ def _beside(run: Run, model: Model | None) -> bool:
 def _reference_control(shelf: Shelf, served: Served, model: Model | None) -> PredictionsRef | None:
     """Held-out predictions to lay beside the traffic; they need the deployed file, whose formula they go through."""
     found = {
-        f"{run.name}/{p.name}": p for run in sorted(shelf.runs, key=lambda r: not _beside(r, model))
+        f"{run.name}/{p.name}": p
+        for run in sorted(shelf.runs, key=lambda r: not _beside(r, model))
         for p in run.predictions
         if model is not None and p.source.class_names == served.model.classes
-    }  # fmt: skip
+    }
     near = [name for name in found if name.endswith("/val")]
     name = controls.choose(
-        "Compare confidence with", [*found, _NO_REFERENCE], key="reference", default=near[0] if near else None,
+        "Compare confidence with",
+        [*found, _NO_REFERENCE],
+        key="reference",
+        default=near[0] if near else None,
         labels={_NO_REFERENCE: "nothing"},
         help="Held-out predictions of a run with the same classes, as the deployed file would answer them.",
-    )  # fmt: skip
+    )
     return found.get(name)

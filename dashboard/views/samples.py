@@ -33,14 +33,25 @@ _LOWER = {
 
 
 def render(
-    shelf: Shelf, run: Run, predictions: PredictionsRef, sides: list[Side], selection: Selection, bins: int,
-    picked: tuple[str, int] | None, *, mass: bool, target: Target,
-) -> None:  # fmt: skip
+    shelf: Shelf,
+    run: Run,
+    predictions: PredictionsRef,
+    sides: list[Side],
+    selection: Selection,
+    bins: int,
+    picked: tuple[str, int] | None,
+    *,
+    mass: bool,
+    target: Target,
+) -> None:
     st.subheader("Rows and classes")
     kind = controls.choose_one_of_few(
-        "Show", list(_LOWER), key="lower", labels=_LOWER,
+        "Show",
+        list(_LOWER),
+        key="lower",
+        labels=_LOWER,
         help="Over-confident: wrong, and sure of it. Under-confident: right, and unsure of it.",
-    )  # fmt: skip
+    )
     side = sides[-1]
     if kind == "classes":
         _classes(side, bins)
@@ -84,9 +95,12 @@ def _cards(shown: list[rows.Row], predictions: PredictionsRef, where: tuple[Path
             "predicted": [names[r.predicted] for r in shown], "confidence (%)": [100 * r.confidence for r in shown],
         })  # fmt: skip
         st.dataframe(
-            table, hide_index=True, width="stretch", key="row-table",
+            table,
+            hide_index=True,
+            width="stretch",
+            key="row-table",
             column_config={"confidence (%)": st.column_config.NumberColumn(format="%.2f")},
-        )  # fmt: skip
+        )
         downloads.offer("rows", table)
         st.markdown(
             "The pictures are not below this folder. To see them, start with: "
@@ -119,15 +133,21 @@ def _classes(side: Side, bins: int) -> None:
     if not evaluation.per_class:
         st.markdown("There are too many classes for a table here; `calibrant evaluate --json` writes all of them.")
         return
-    table = pd.DataFrame([
-        {
-            "Class": c.name, "Rows": c.rows, "Predicted": c.predicted, "Recall (%)": _hundred(c.recall),
-            "Precision (%)": _hundred(c.precision), "Claims too much (points)": _hundred(c.gap),
-            "ECE (%)": None if c.ece is None else 100 * c.ece.value,
-            "ECE if perfect (%)": None if c.ece is None or c.ece.null is None else 100 * c.ece.null,
-        }
-        for c in evaluation.per_class
-    ])  # fmt: skip
+    table = pd.DataFrame(
+        [
+            {
+                "Class": c.name,
+                "Rows": c.rows,
+                "Predicted": c.predicted,
+                "Recall (%)": _hundred(c.recall),
+                "Precision (%)": _hundred(c.precision),
+                "Claims too much (points)": _hundred(c.gap),
+                "ECE (%)": None if c.ece is None else 100 * c.ece.value,
+                "ECE if perfect (%)": None if c.ece is None or c.ece.null is None else 100 * c.ece.null,
+            }
+            for c in evaluation.per_class
+        ]
+    )
     form = st.column_config.NumberColumn
     st.dataframe(
         table, hide_index=True, width="stretch", key="class-table",
@@ -154,23 +174,32 @@ def _all_numbers(sides: list[Side], bins: int, target: Target) -> None:
     from calibrant.calibration.report.tables import by_chance, headline, interval
 
     found = [(side.key, measures.scores(side.scored, target=target, bins=bins)) for side in sides]
-    table = pd.DataFrame([
-        {"Number": c.name, "Better": c.better}
-        | {
-            f"{part} {key}" if len(found) > 1 else part: text
-            for key, evaluation in found
-            if (m := evaluation.metrics.get(c.key)) is not None
-            for part, text in (
-                ("Value", headline(m, c)), ("95 %", interval(m, c.unit)), ("Chance alone", by_chance(m, c)),
-            )
-        }
-        | {"Meaning": c.meaning}
-        for c in METRICS if c.key in found[0][1].metrics
-    ])  # fmt: skip
+    table = pd.DataFrame(
+        [
+            {"Number": c.name, "Better": c.better}
+            | {
+                f"{part} {key}" if len(found) > 1 else part: text
+                for key, evaluation in found
+                if (m := evaluation.metrics.get(c.key)) is not None
+                for part, text in (
+                    ("Value", headline(m, c)),
+                    ("95 %", interval(m, c.unit)),
+                    ("Chance alone", by_chance(m, c)),
+                )
+            }
+            | {"Meaning": c.meaning}
+            for c in METRICS
+            if c.key in found[0][1].metrics
+        ]
+    )
     st.dataframe(
-        table, hide_index=True, width="stretch", key="numbers-table", height=40 + 35 * len(table),
+        table,
+        hide_index=True,
+        width="stretch",
+        key="numbers-table",
+        height=40 + 35 * len(table),
         column_config={"Number": st.column_config.TextColumn(pinned=True)},
-    )  # fmt: skip
+    )
     downloads.offer("numbers", table)
 
 

@@ -90,23 +90,34 @@ def _knobs(model: Model) -> Knobs:
     with first:
         start = _temperature(model)
         chosen_t = controls.slide_decimal(
-            "Temperature", 0.2, 5.0, step=0.01, key="t", default=start,
+            "Temperature",
+            0.2,
+            5.0,
+            step=0.01,
+            key="t",
+            default=start,
             help="Divides the logits: higher is less sure. It starts at the file's own, or at 1 where the file's "
             "calibrator is not a temperature.",
-        )  # fmt: skip
+        )
         temperature = None if chosen_t == start else chosen_t
         lowest = controls.slide(
-            "Abstain below (%)", 0, 100, key="abstain", default=round(100 * (card.abstain_below or 0.0)),
+            "Abstain below (%)",
+            0,
+            100,
+            key="abstain",
+            default=round(100 * (card.abstain_below or 0.0)),
             help="An answer with less confidence is given as 'not sure'.",
-        )  # fmt: skip
+        )
         known = coverages(card)
         coverage = None
         if known:
             chosen = controls.choose(
-                "Prediction set", [*(f"{c:g}" for c in known), _NONE], key="coverage",
+                "Prediction set",
+                [*(f"{c:g}" for c in known), _NONE],
+                key="coverage",
                 labels={f"{c:g}": f"holds the truth {100 * c:g} % of the time" for c in known},
                 help="All classes that cannot be ruled out at that level, from the file's conformal quantiles.",
-            )  # fmt: skip
+            )
             coverage = None if chosen == _NONE else float(chosen)
     with second:
         strength: float | None = None
@@ -122,10 +133,15 @@ def _prior_knobs(model: Model) -> tuple[float | None, str | tuple[float, ...] | 
     card = model.card
     start = round(card.prior.total, 2)
     strength_now = controls.slide_decimal(
-        "Adjustment strength", 0.0, 2.0, step=0.05, key="strength", default=start,
+        "Adjustment strength",
+        0.0,
+        2.0,
+        step=0.05,
+        key="strength",
+        default=start,
         help="How strongly the answer is moved from the class prior of the training set to the target prior; 1 is "
         "Bayes' rule. The total, training's own share included.",
-    )  # fmt: skip
+    )
     strength = None if strength_now == start else strength_now
     which = controls.choose("Target prior", list(_PRIORS), key="prior", labels=_PRIORS, help="What is expected in use.")
     if which == "file":
@@ -157,9 +173,15 @@ def predict(classifier: Classifier, found: list[Picture], knobs: Knobs) -> tuple
     deployed = classifier.predict(images, coverage=knobs.coverage, top_k=_TOP, ood=ood)
     moved = knobs.strength is not None or knobs.prior is not None  # under another prior no coverage is promised
     changed = classifier.predict(
-        images, temperature=knobs.temperature, adjust_strength=knobs.strength, target_prior=knobs.prior,
-        abstain_below=knobs.abstain_below, coverage=None if moved else knobs.coverage, top_k=_TOP, ood=ood,
-    )  # fmt: skip
+        images,
+        temperature=knobs.temperature,
+        adjust_strength=knobs.strength,
+        target_prior=knobs.prior,
+        abstain_below=knobs.abstain_below,
+        coverage=None if moved else knobs.coverage,
+        top_k=_TOP,
+        ood=ood,
+    )
     return deployed, changed
 
 
@@ -216,10 +238,13 @@ def _verdict(title: str, result: Result, n: int) -> None:
 def _table(n: int, deployed: Result, changed: Result) -> pd.DataFrame:
     """The most probable classes of either answer."""
     classes = list(dict.fromkeys([*deployed.top[n].tolist(), *changed.top[n].tolist()]))[: _TOP + 2]
-    return pd.DataFrame([
-        {"class": deployed.class_names[k], "answer": answer, "probability": float(result.probabilities[n, k])}
-        for k in classes for answer, result in (("as deployed", deployed), ("your settings", changed))
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {"class": deployed.class_names[k], "answer": answer, "probability": float(result.probabilities[n, k])}
+            for k in classes
+            for answer, result in (("as deployed", deployed), ("your settings", changed))
+        ]
+    )
 
 
 @dataclass(frozen=True)

@@ -139,9 +139,7 @@ def _pairs(text: str, switch: Switch) -> list[tuple[str, str]]:
 def describe(values: Mapping[str, Value]) -> str:
     """The same for people."""
     kind = str(values.get("head.kind", "linear"))
-    changed = [
-        f"{ALL[k].label} {v}" for k, v in values.items() if v != ALL[k].default and ALL[k].applies_to(kind)
-    ]  # fmt: skip
+    changed = [f"{ALL[k].label} {v}" for k, v in values.items() if v != ALL[k].default and ALL[k].applies_to(kind)]
     return ", ".join(changed) or "all switches off"
 
 

@@ -25,8 +25,9 @@ def warn_if_moved(calibrator: Block | None, prior: Prior) -> None:
     strength = float(calibrator["fitted_on"]["strength"])
     log.warning(
         "the calibrator was fitted inside a prior correction of strength %g that this file does not make, so its "
-        "probabilities are not calibrated; adjust the file to that correction, or fit without --adjust", strength,
-    )  # fmt: skip
+        "probabilities are not calibrated; adjust the file to that correction, or fit without --adjust",
+        strength,
+    )
 
 
 def threshold(calibrator: Block | None, prior: Prior) -> float | None:

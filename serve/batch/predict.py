@@ -124,10 +124,14 @@ class Workplace:
             error = Failure(caught.what, None if caught.where is None else str(caught.where), caught.fix)
         known = self.images
         return Part(
-            [known.ids[i] for i in rows], known.labels[rows], np.concatenate(logits),
-            np.concatenate(features) if features else None, run.bad, error,
+            [known.ids[i] for i in rows],
+            known.labels[rows],
+            np.concatenate(logits),
+            np.concatenate(features) if features else None,
+            run.bad,
+            error,
             None if known.label_names is None else [known.label_names[i] for i in rows],
-        )  # fmt: skip
+        )
 
 
 def predict_model(
@@ -189,8 +193,14 @@ def predict_model(
                 with PredictionsWriter(path, source) as writer:
                     for rows, logits, feats in run.over(images, (start, stop)):
                         names = None if images.label_names is None else [images.label_names[i] for i in rows]
-                        writer.append([images.ids[i] for i in rows], images.labels[rows], logits, features=feats,
-                                      split=split, label_names=names)  # fmt: skip
+                        writer.append(
+                            [images.ids[i] for i in rows],
+                            images.labels[rows],
+                            logits,
+                            features=feats,
+                            split=split,
+                            label_names=names,
+                        )
                         shown.update(len(rows))
                     _write_bad(path, run.bad)
     shown.close()
@@ -204,9 +214,13 @@ def _write_part(path: Path, source: Source, found: Part, split: str) -> None:
     with PredictionsWriter(path, source) as writer:
         if found.ids:
             writer.append(
-                found.ids, found.labels, found.logits, features=found.features, split=split,
+                found.ids,
+                found.labels,
+                found.logits,
+                features=found.features,
+                split=split,
                 label_names=found.label_names,
-            )  # fmt: skip
+            )
         _write_bad(path, found.bad)
 
 
@@ -345,8 +359,14 @@ def _join(folder: Path, out: Path, source: Source, *, features: bool) -> None:
     with PredictionsWriter(out, source) as writer:
         for path in sorted(folder.glob("part-*.parquet")):
             for rows in PredictionsFile.open(path).batches(features=features):
-                writer.append(rows.ids, rows.labels, rows.logits, features=rows.features, split=rows.split,
-                              label_names=rows.label_names)  # fmt: skip
+                writer.append(
+                    rows.ids,
+                    rows.labels,
+                    rows.logits,
+                    features=rows.features,
+                    split=rows.split,
+                    label_names=rows.label_names,
+                )
     shutil.rmtree(folder)
 
 

@@ -33,13 +33,16 @@ def thresholds(card: ModelCard, coverage: float) -> Mapping[str, Any]:
     if sets_moved(card):
         raise ConfigError(
             "the file's prediction sets were fitted under another class prior than it corrects to, and would not "
-            "cover here", where="coverage", fix="fit them again: calibrant adjust FILE --labelled VAL.parquet",
-        )  # fmt: skip
+            "cover here",
+            where="coverage",
+            fix="fit them again: calibrant adjust FILE --labelled VAL.parquet",
+        )
     if not known:
         raise ConfigError(
             "the file holds no conformal thresholds, so there are no prediction sets",
-            where="coverage", fix="calibrate with --conformal 0.1 and export again, or leave coverage out",
-        )  # fmt: skip
+            where="coverage",
+            fix="calibrate with --conformal 0.1 and export again, or leave coverage out",
+        )
     for alpha, block in known.items():
         if abs((1.0 - float(alpha)) - coverage) < 1e-9:
             return {"alpha": float(alpha), "rows": 0, **block}
@@ -61,5 +64,6 @@ def check_population(coverage: float | None, *, other_prior: bool) -> None:
     if coverage is not None and other_prior:
         raise ConfigError(
             "prediction sets hold under the file's own class prior, not under that of the request",
-            where="coverage", fix="leave coverage out, or target_prior and adjust_strength",
-        )  # fmt: skip
+            where="coverage",
+            fix="leave coverage out, or target_prior and adjust_strength",
+        )

@@ -54,14 +54,16 @@ def _full_name(word: str, available: Sequence[str]) -> str:
     if name not in available:
         there = ", ".join(k for k, v in SHORT.items() if v in available)
         raise ModelError(
-            f"this build of onnxruntime has no {short} provider", where="--provider",
+            f"this build of onnxruntime has no {short} provider",
+            where="--provider",
             fix=f"install the build that has it, or use one of: {there}",
-        )  # fmt: skip
+        )
     if name in ("CUDAExecutionProvider", "TensorrtExecutionProvider") and not has_cuda_device():
         raise ModelError(
-            f"{short} needs an NVIDIA GPU and its driver, and none was found", where="--provider",
+            f"{short} needs an NVIDIA GPU and its driver, and none was found",
+            where="--provider",
             fix="leave --provider out to use what is there",
-        )  # fmt: skip
+        )
     return name
 
 

@@ -56,6 +56,7 @@ def _calibrated(rows: Predictions, redo: DeployedFormula, path: Path) -> NDArray
     if redo.scale is None:
         raise DataError(
             f"holds the network's own logits, and the calibrator of the model ({redo.calibrator}) is not applied here",
-            where=path, fix="write them with the deployed file: calibrant predict MODEL.onnx --data ...",
-        )  # fmt: skip
+            where=path,
+            fix="write them with the deployed file: calibrant predict MODEL.onnx --data ...",
+        )
     return redo.scale * logits + redo.shift

@@ -51,8 +51,10 @@ class LogOutput:
         try:
             self._writer.labels(self._model.name, ids, labels)
         except OSError as error:
-            raise NotReady(f"the feedback log cannot be written ({_why(error)}), so no label was taken; "
-                               "send them again later", retry_after=30) from None  # fmt: skip
+            raise NotReady(
+                f"the feedback log cannot be written ({_why(error)}), so no label was taken; send them again later",
+                retry_after=30,
+            ) from None
 
 
 def _why(error: OSError) -> str:

@@ -250,10 +250,13 @@ class Monitor:
         with self._lock:
             baseline = self.alarms.calibration.baseline
             return report(
-                self.model, Tally(self.rows, self.labels, self.not_finite, self.lost), self.window,
-                self.alarms.states(), baseline_rows=0 if baseline is None else baseline.rows,
+                self.model,
+                Tally(self.rows, self.labels, self.not_finite, self.lost),
+                self.window,
+                self.alarms.states(),
+                baseline_rows=0 if baseline is None else baseline.rows,
                 nominal_coverage=self._quantile,
-            )  # fmt: skip
+            )
 
     def class_shares(self) -> dict[str, Any] | None:
         """How often each class occurs among the last rows, without labels; None where no labelled rows were given."""
@@ -272,9 +275,12 @@ class Monitor:
 def watch_of(config: MonitorConfig, given: KnownRows | None) -> Watch:
     """From now on. To the millisecond below, as predictions are logged."""
     return Watch.given(
-        math.floor(time.time() * 1e3) / 1e3, CalibrationSettings(alpha=config.alpha, horizon=config.horizon),
-        DriftSettings(alpha=config.alpha), given, config.window,
-    )  # fmt: skip
+        math.floor(time.time() * 1e3) / 1e3,
+        CalibrationSettings(alpha=config.alpha, horizon=config.horizon),
+        DriftSettings(alpha=config.alpha),
+        given,
+        config.window,
+    )
 
 
 def row_ids(id_: str, rows: int) -> list[str]:

@@ -54,9 +54,10 @@ def report(
         # On the rows that have labels, what would have been said without them, and how wrong it was.
         promised = window.expected(np.array([row.confidence for row in window.labelled_rows()]))
         body["labelled"] = {
-            **found.to_dict(), "expected_accuracy": promised.to_dict(),
+            **found.to_dict(),
+            "expected_accuracy": promised.to_dict(),
             "expected_accuracy_error": promised.value - found.accuracy.value,
-        }  # fmt: skip
+        }
         if nominal_coverage is not None:
             body["labelled"]["nominal_coverage"] = nominal_coverage
     return body

@@ -16,13 +16,20 @@ import click
 @click.option("--weights", type=click.Path(path_type=Path), help="Local .safetensors or .pth instead of the model hub.")
 @click.option("--pretrained/--no-pretrained", default=True, help="Weights of the model hub.", show_default=True)
 @click.option(
-    "--pooling", type=click.Choice(["head", "class", "mean", "tokens"]), default="head", show_default=True,
+    "--pooling",
+    type=click.Choice(["head", "class", "mean", "tokens"]),
+    default="head",
+    show_default=True,
     help="head: what the model's own classifier reads; tokens: every patch, for head.kind = map.",
-)  # fmt: skip
+)
 @click.option(
-    "--view", "views", multiple=True, default=("eval",), show_default=True,
+    "--view",
+    "views",
+    multiple=True,
+    default=("eval",),
+    show_default=True,
     help="eval, flip, full, full-flip, crop1, crop2, ...; repeat for several. New views are added to a cache.",
-)  # fmt: skip
+)
 @click.option("--split", "splits", multiple=True, help="Only this split, e.g. train for random crops; repeatable.")
 @click.option("--image-size", type=int, help="Pixels; the model's own if not given.")
 @click.option("--crop-pct", type=float, help="Crop over resize; the model's own if not given.")
@@ -37,11 +44,25 @@ import click
 )
 @click.option("--json", "as_json", is_flag=True, help="Result as JSON.")
 def features(
-    model: str, data: Path, out: Path, weights: Path | None, pretrained: bool, pooling: Any, views: tuple[str, ...],
-    splits: tuple[str, ...], image_size: int | None, crop_pct: float | None, amp: Any, storage: Any,
-    batch_size: int, workers: int, seed: int,
-    device: str, options: tuple[str, ...], as_json: bool,
-) -> None:  # fmt: skip
+    model: str,
+    data: Path,
+    out: Path,
+    weights: Path | None,
+    pretrained: bool,
+    pooling: Any,
+    views: tuple[str, ...],
+    splits: tuple[str, ...],
+    image_size: int | None,
+    crop_pct: float | None,
+    amp: Any,
+    storage: Any,
+    batch_size: int,
+    workers: int,
+    seed: int,
+    device: str,
+    options: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Run a frozen backbone over a folder once and keep its features.
 
     \b
@@ -52,10 +73,25 @@ def features(
 
     done = extract(
         FeatureConfig(
-            model, data, out, pretrained, weights, pooling, views, image_size, crop_pct, amp, storage, batch_size,
-            workers=workers, seed=seed, device=device, options=with_overrides({}, options), splits=splits,
+            model,
+            data,
+            out,
+            pretrained,
+            weights,
+            pooling,
+            views,
+            image_size,
+            crop_pct,
+            amp,
+            storage,
+            batch_size,
+            workers=workers,
+            seed=seed,
+            device=device,
+            options=with_overrides({}, options),
+            splits=splits,
         )
-    )  # fmt: skip
+    )
     m = done.cache.manifest
     if as_json:
         facts = {"made": done.made, "kept": done.kept, "passes": done.images}
@@ -108,9 +144,17 @@ def _setting_lines() -> list[tuple[str, str]]:
 @click.option("--device", default="cpu", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Result as JSON.")
 def head(
-    features: Path, config: Path | None, out: Path | None, kind: str | None, loss: str | None,
-    settings: tuple[str, ...], seed: int | None, data: Path | None, device: str, as_json: bool,
-) -> None:  # fmt: skip
+    features: Path,
+    config: Path | None,
+    out: Path | None,
+    kind: str | None,
+    loss: str | None,
+    settings: tuple[str, ...],
+    seed: int | None,
+    data: Path | None,
+    device: str,
+    as_json: bool,
+) -> None:
     """Train a head on cached features; write a run that predict, calibrate, evaluate and export read.
 
     \b
@@ -129,8 +173,9 @@ def head(
 
     extra = [
         f"{key}={json.dumps(value)}"
-        for key, value in (("head.kind", kind), ("loss.name", loss), ("seed", seed)) if value is not None
-    ]  # fmt: skip
+        for key, value in (("head.kind", kind), ("loss.name", loss), ("seed", seed))
+        if value is not None
+    ]
     table = read_toml(config) if config is not None else {}
     chosen = head_config(table, [*extra, *settings], where=config or "calibrant head")
     cache = FeatureCache.open(features)

@@ -107,20 +107,28 @@ def run_experiment(
     labels = matrices.part("train", data.train_views[0]).labels
     has_val = "val" in cache.manifest.splits
     fold = hold_out(
-        labels, names, val_per_class=data.val_per_class, val_fraction=data.val_fraction, imbalance=data.imbalance,
-        order_seed=data.order_seed, split_seed=config.seed if data.split_seed is None else data.split_seed,
+        labels,
+        names,
+        val_per_class=data.val_per_class,
+        val_fraction=data.val_fraction,
+        imbalance=data.imbalance,
+        order_seed=data.order_seed,
+        split_seed=config.seed if data.split_seed is None else data.split_seed,
         has_val=has_val,
-    )  # fmt: skip
+    )
     counts = np.bincount(labels[fold.train], minlength=len(names)).astype(np.int64)
     held_out = has_val and data.val_per_class is None
     if config.posthoc.redraws and held_out:
         raise ConfigError(
             "posthoc.redraws divides training images anew, and this cache has a validation split of its own",
-            where="posthoc.redraws", fix="set data.val_per_class, or leave it out",
-        )  # fmt: skip
-    val = matrices.averaged("val", data.test_views) if held_out else (
-        matrices.averaged("train", data.test_views, fold.val)
-    )  # fmt: skip
+            where="posthoc.redraws",
+            fix="set data.val_per_class, or leave it out",
+        )
+    val = (
+        matrices.averaged("val", data.test_views)
+        if held_out
+        else (matrices.averaged("train", data.test_views, fold.val))
+    )
     if not len(val.labels):
         raise DataError("there are no validation rows", fix="set data.val_per_class")
     test = matrices.averaged("test", data.test_views) if "test" in cache.manifest.splits else None
@@ -131,9 +139,14 @@ def run_experiment(
         x, y = matrices.stacked("train", data.train_views, chosen.train)
         val_x = torch.from_numpy(validation.features).to(device)
         trained = train_heads(
-            config, x.to(device), y.to(device), len(names), copies=len(data.train_views),
-            validation=(val_x, torch.from_numpy(validation.labels).to(device)), on_epoch=report,
-        )  # fmt: skip
+            config,
+            x.to(device),
+            y.to(device),
+            len(names),
+            copies=len(data.train_views),
+            validation=(val_x, torch.from_numpy(validation.labels).to(device)),
+            on_epoch=report,
+        )
         return trained, _claimed(trained, val_x)
 
     trained, val_logits = train(fold, val, on_epoch)
@@ -143,9 +156,13 @@ def run_experiment(
         part = matrices.averaged("train", data.test_views, again.val)
         divisions.append((train(again, part, lambda epoch, loss: None)[1], part.labels))
     posthoc = fit_posthoc(
-        config.posthoc, np.concatenate([z for z, _ in divisions]), np.concatenate([y for _, y in divisions]), counts,
-        claims=trained.loss is not None, class_names=names,
-    )  # fmt: skip
+        config.posthoc,
+        np.concatenate([z for z, _ in divisions]),
+        np.concatenate([y for _, y in divisions]),
+        counts,
+        claims=trained.loss is not None,
+        class_names=names,
+    )
     test_logits = None if test is None else _claimed(trained, torch.from_numpy(test.features).to(device))
 
     def metrics(z: Logits, y: NDArray[np.int64]) -> dict[str, float]:
@@ -153,10 +170,19 @@ def run_experiment(
 
     scores = [metrics(z, y) for z, y in divisions]
     return HeadResult(
-        config, trained, posthoc, fold, counts, val, test, val_logits, test_logits,
+        config,
+        trained,
+        posthoc,
+        fold,
+        counts,
+        val,
+        test,
+        val_logits,
+        test_logits,
         {name: float(np.mean([s[name] for s in scores])) for name in scores[0]},
-        None if test is None or test_logits is None else metrics(test_logits, test.labels), background,
-    )  # fmt: skip
+        None if test is None or test_logits is None else metrics(test_logits, test.labels),
+        background,
+    )
 
 
 def _claimed(trained: TrainedHead, x: Tensor) -> Logits:

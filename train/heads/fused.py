@@ -39,9 +39,10 @@ class FusedModel(FeatureModel):
         outside = [v for v in views if v not in IN_GRAPH]
         if outside:
             raise ConfigError(
-                f'the view "{outside[0]}" cannot be made inside one graph', where="data.test_views",
+                f'the view "{outside[0]}" cannot be made inside one graph',
+                where="data.test_views",
                 fix=f"use {' and '.join(IN_GRAPH)}",
-            )  # fmt: skip
+            )
         self.backbone_model, self.views = backbone, tuple(views)
         with torch.no_grad():  # timm's own classifier is never used; as it was drawn, no two files would be the same
             for layer in backbone.model.classifier_layers():
@@ -89,9 +90,12 @@ def rebuild_fused(model: Mapping[str, Any], num_classes: int, preprocessing: Pre
     """The skeleton of a fused network, with weights still to be loaded."""
     block = model["head"]
     backbone = load_backbone(
-        str(model["name"]), pooling=block["pooling"], pretrained=False, input_size=preprocessing.size,
+        str(model["name"]),
+        pooling=block["pooling"],
+        pretrained=False,
+        input_size=preprocessing.size,
         options=model["options"],
-    )  # fmt: skip
+    )
     width = backbone.width
     body: nn.Module = nn.Identity()
     hidden = width

@@ -50,16 +50,19 @@ def require_loaded(network: Any, results: list[Any], name: str, weights: str | P
     if len(missing) == len(learned):
         raise ModelError(
             f"does not hold the weights of {name}: no name in it is one of the network's (it starts with "
-            f'"{next(iter(unexpected), "")}")', where=weights, fix="name the model that they belong to",
-        )  # fmt: skip
+            f'"{next(iter(unexpected), "")}")',
+            where=weights,
+            fix="name the model that they belong to",
+        )
     if _another_pooling(missing, unexpected):
         missing = []
     if missing:
         beside = f", and holds {_listed(unexpected)}, which it has not" if unexpected else ""
         raise ModelError(
             f"lacks {len(missing)} of the {len(learned)} tensors of {name}: {_listed(missing)}{beside}",
-            where=weights, fix="is the file whole, and of this model?",
-        )  # fmt: skip
+            where=weights,
+            fix="is the file whole, and of this model?",
+        )
     if unexpected:
         logger.warning("%s: %s holds %s, which are not used", name, weights, _listed(unexpected))
 

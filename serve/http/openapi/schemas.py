@@ -27,12 +27,14 @@ INFER: dict[str, Any] = {
             "type": "object",
             "required": ["inputs"],
             "properties": {
-                "id": {"type": "string"}, "inputs": {"type": "array", "items": _TENSOR},
-                "outputs": {"type": "array", "items": {"type": "object"}}, "parameters": {"type": "object"},
+                "id": {"type": "string"},
+                "inputs": {"type": "array", "items": _TENSOR},
+                "outputs": {"type": "array", "items": {"type": "object"}},
+                "parameters": {"type": "object"},
             },
         }
     }
-}  # fmt: skip
+}
 JSON_LENGTH = parameter(
     "Inference-Header-Content-Length", "header", {"type": "integer"}, "Bytes of JSON before binary tensors."
 )
@@ -42,13 +44,15 @@ INFERRED = {
             "type": "object",
             "required": ["model_name", "outputs"],
             "properties": {
-                "model_name": {"type": "string"}, "model_version": {"type": "string"}, "id": {"type": "string"},
+                "model_name": {"type": "string"},
+                "model_version": {"type": "string"},
+                "id": {"type": "string"},
                 "outputs": {"type": "array", "items": _TENSOR},
             },
         }
     },
     "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-}  # fmt: skip
+}
 INFER["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}
 _CLASS = {"label": {"type": "string"}, "index": {"type": "integer"}}
 PREDICTIONS = {
@@ -57,18 +61,28 @@ PREDICTIONS = {
             "type": "object",
             "required": ["model_name", "model_version", "predictions"],
             "properties": {
-                "model_name": {"type": "string"}, "model_version": {"type": "string"}, "id": {"type": "string"},
+                "model_name": {"type": "string"},
+                "model_version": {"type": "string"},
+                "id": {"type": "string"},
                 "predictions": {
                     "type": "array",
                     "items": {
                         "type": "object",
                         "required": ["image", "label", "index", "confidence", "abstained", "top"],
                         "properties": {
-                            "image": {"type": "string"}, **_CLASS, "confidence": {"type": "number"},
+                            "image": {"type": "string"},
+                            **_CLASS,
+                            "confidence": {"type": "number"},
                             "abstained": {"type": "boolean"},
-                            "top": {"type": "array", "items": {
-                                "type": "object", "properties": {**_CLASS, "probability": {"type": "number"}}}},
-                            "ood_score": {"type": "number"}, "ood": {"type": "boolean"},
+                            "top": {
+                                "type": "array",
+                                "items": {
+                                    "type": "object",
+                                    "properties": {**_CLASS, "probability": {"type": "number"}},
+                                },
+                            },
+                            "ood_score": {"type": "number"},
+                            "ood": {"type": "boolean"},
                             "prediction_set": {"type": "array", "items": {"type": "string"}},
                             "coverage": {"type": "number"},
                         },
@@ -77,7 +91,7 @@ PREDICTIONS = {
             },
         }
     }
-}  # fmt: skip
+}
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 PICTURES = {
     "image/jpeg": _BINARY, "image/png": _BINARY, "image/webp": _BINARY,

@@ -163,12 +163,17 @@ def make_table(
     adjusted = dict(zip(tested, holm([deltas[name][metric].p or 0.0 for name in tested]), strict=True))
     lines = [
         SweepLine(
-            name, len(by[name]), float(np.mean([r["val"][metric] for r in by[name]])),
-            float(np.mean([r["total_strength"] for r in by[name]])), float(np.mean([r["seconds"] for r in by[name]])),
-            adjusted.get(name), deltas[name], dict(overrides.get(name, {})),
+            name,
+            len(by[name]),
+            float(np.mean([r["val"][metric] for r in by[name]])),
+            float(np.mean([r["total_strength"] for r in by[name]])),
+            float(np.mean([r["seconds"] for r in by[name]])),
+            adjusted.get(name),
+            deltas[name],
+            dict(overrides.get(name, {})),
         )
         for name in variants
-    ]  # fmt: skip
+    ]
     sign = -1 if METRICS[metric] else 1
 
     def place(line: SweepLine) -> float:
@@ -196,8 +201,11 @@ def write_tables(out: Path, table: SweepTable, rows: Sequence[Mapping[str, Any]]
     """results.csv and results.parquet, tidy: one row per run, split and metric; table.md and table.html."""
     tidy = [
         {"variant": r["variant"], "seed": r["seed"], "split": split, "metric": m, "value": v}
-        for r in rows for split in ("val", "test") if r[split] is not None for m, v in r[split].items()
-    ]  # fmt: skip
+        for r in rows
+        for split in ("val", "test")
+        if r[split] is not None
+        for m, v in r[split].items()
+    ]
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, list(tidy[0]), lineterminator="\n")
     writer.writeheader()

@@ -29,10 +29,12 @@ def with_trials(plan: SweepPlan, cache: FeatureCache, workers: int, say: Callabl
     digest = hashlib.sha256(json.dumps([choices, plan.base, space.metric, plan.seeds,
                                         job_key(plan.config({}, 0), cache)], sort_keys=True).encode())  # fmt: skip
     study = optuna.create_study(
-        study_name=digest.hexdigest()[:16], direction=larger, load_if_exists=True,
+        study_name=digest.hexdigest()[:16],
+        direction=larger,
+        load_if_exists=True,
         sampler=optuna.samplers.TPESampler(seed=space.seed),
         storage=JournalStorage(JournalFileBackend(str(plan.out / "optuna.journal"))),
-    )  # fmt: skip
+    )
     variants = {BASELINE: plan.variants[BASELINE]}
     for trial in study.trials:
         if trial.state == optuna.trial.TrialState.COMPLETE:
