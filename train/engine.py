@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from calibrant.atomic import write_json, write_text
 from calibrant.config import to_table
@@ -20,10 +21,11 @@ from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.augment.crops import Augmentation
 from calibrant.train.augment.donors import Donors
 from calibrant.train.augment.mix import wanted_saliency
+from calibrant.train.augment.saliency import Saliency
 from calibrant.train.config import TrainConfig, train_config
 from calibrant.train.data.loader import BatchPlan, TrainDataset, make_loader
 from calibrant.train.data.pixel_source import prepare_images, worker_count
-from calibrant.train.data.pixels import FileStore, PixelStore
+from calibrant.train.data.pixels import BadImage, FileStore, PixelStore
 from calibrant.train.data.sources import SAMPLER_STRENGTH, donors_of, read_data, sampling_weights
 from calibrant.train.data.split import Splits
 from calibrant.train.distributed import Ranks, barrier, pick_device, processes, same_start
@@ -34,7 +36,7 @@ from calibrant.train.losses.prior import total_correction
 from calibrant.train.losses.shared.loss import Loss
 from calibrant.train.model.feature_model import FeatureModel
 from calibrant.train.model.network import build_network
-from calibrant.train.model.synced_norm import sync_batch_norm
+from calibrant.train.model.synced_norm import Synced, sync_batch_norm
 from calibrant.train.optim import build_optimizer, build_schedule, default_lr
 from calibrant.train.predict import write_predictions
 from calibrant.train.run.checkpoint import load_checkpoint, remove_leftovers
@@ -49,8 +51,11 @@ logger = logging.getLogger(__name__)
 BAD_IMAGES_FILE = "bad-images.txt"
 # What may differ when a run goes on: it changes where and how fast, not what comes out.
 FREE_ON_RESUME = (
-    "data.workers", "data.cache_dir", "engine.checkpoint_minutes", "engine.checkpoint_updates",
-)  # fmt: skip
+    "data.workers",
+    "data.cache_dir",
+    "engine.checkpoint_minutes",
+    "engine.checkpoint_updates",
+)
 
 
 def fit(
@@ -119,21 +124,61 @@ def _fit(
     on_epoch: Callable[[Epoch], None] | None,
 ) -> Path:
     device = pick_device(config.engine.device, ranks)
-    if config.engine.amp == "fp16" and device.type != "cuda":
-        raise ConfigError(f"fp16 needs a CUDA device, this is {device.type}", where="engine.amp", fix="use bf16")
-    run = config.out
-    checkpoint = run / CHECKPOINT_FILE
-    going_on = resume and checkpoint.is_file()
-    config = replace(config, optimizer=replace(config.optimizer, lr=default_lr(config)))
-    if resume and not going_on:
-        raise ConfigError("has no checkpoint to go on from", where=run, fix="start it anew, with --overwrite")
-    if going_on:
-        _refuse_changes(config, run)
+    config = _resolved(config, device)
+    state = _state_to_go_on_from(config) if resume else None
     splits = read_data(config.data) if splits is None else splits
     seed_everything(config.seed, "start")
+    made = _make(config, splits, device, ranks)
+    if ranks.first and state is None:
+        _claim(config.out, overwrite=overwrite)
+    barrier()
+    trainer = _trainer(config, splits, made, device, ranks, state)
+    trainer.train(on_epoch)
+    barrier()
+    if ranks.first:
+        _write_results(config, config.out, splits, made.val, trainer, device)
+    barrier()
+    return config.out
+
+
+def _resolved(config: TrainConfig, device: torch.device) -> TrainConfig:
+    """The configuration with the learning rate that it leaves open, fit for this device."""
+    if config.engine.amp == "fp16" and device.type != "cuda":
+        raise ConfigError(f"fp16 needs a CUDA device, this is {device.type}", where="engine.amp", fix="use bf16")
+    return replace(config, optimizer=replace(config.optimizer, lr=default_lr(config)))
+
+
+def _state_to_go_on_from(config: TrainConfig) -> dict[str, Any]:
+    """The checkpoint of a run that was told otherwise only in what cannot change the result."""
+    checkpoint = config.out / CHECKPOINT_FILE
+    if not checkpoint.is_file():
+        raise ConfigError("has no checkpoint to go on from", where=config.out, fix="start it anew, with --overwrite")
+    _refuse_changes(config, config.out)
+    return load_checkpoint(checkpoint)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What the data and the configuration give; all that can be refused is refused before anything is written."""
+
+    network: FeatureModel
+    preprocessing: Preprocessing
+    images: ImageSet
+    store: PixelStore
+    val: EvalSource
+    bad: list[BadImage]
+    counts: NDArray[np.int64]  # (C,) training images
+    loss: Loss
+    donors: Donors | None
+    corrections: dict[str, float]  # of the class prior, by the data
+    saliency: Saliency | None
+    norms: Sequence[Synced]
+
+
+def _make(config: TrainConfig, splits: Splits, device: torch.device, ranks: Ranks) -> _Made:
     network, preprocessing = build_network(config, len(splits.class_names))
-    train_set, train_store, val_source, bad = prepare_images(config, splits, preprocessing, ranks)
-    counts = train_set.counts(len(splits.class_names))
+    images, store, val, bad = prepare_images(config, splits, preprocessing, ranks)
+    counts = images.counts(len(splits.class_names))
     _refuse_absent(counts, splits.class_names)
     loss = create_loss(
         config.loss.name,
@@ -145,43 +190,42 @@ def _fit(
     _refuse_auxiliary(loss, config.loss.name)
     if loss.needs_cosines:
         network.use_cosine_head()
-    donors = donors_of(config, train_set, counts)
+    donors = donors_of(config, images, counts)
     corrections = data_corrections(config, counts, donors)
     if ranks.first:
         total_correction(loss, others=corrections)  # for its warning
     saliency = wanted_saliency(config.augment, network, lambda: autocast(config.engine.amp, device))
     norms = sync_batch_norm(network.network) if config.engine.sync_bn else []
-    if ranks.first and not going_on:
-        _claim(run, overwrite=overwrite)
-    barrier()
-    parts = _parts(config, network, loss, preprocessing, train_set, train_store, donors, val_source, device, ranks)
-    parts = replace(parts, saliency=saliency, norms=norms)
-    fingerprint = fingerprint_of(train_set, ranks)
-    state = load_checkpoint(checkpoint) if going_on else None
+    return _Made(network, preprocessing, images, store, val, bad, counts, loss, donors, corrections, saliency, norms)
+
+
+def _trainer(
+    config: TrainConfig, splits: Splits, made: _Made, device: torch.device, ranks: Ranks, state: dict[str, Any] | None
+) -> Trainer:
+    """The trainer at the start of the run, or where `state` was taken."""
+    run, fingerprint = config.out, fingerprint_of(made.images, ranks)
+    parts = replace(_parts(config, made, device, ranks), saliency=made.saliency, norms=made.norms)
+    history = None
     if ranks.first:
         remove_leftovers(run)
-        if not going_on:
-            write_json(run / CONFIG_FILE, run_block(config, splits, preprocessing))
-    epochs = state["position"]["epoch"] if state is not None else 0
-    history = History(run, epochs=epochs, tensorboard=config.engine.tensorboard) if ranks.first else None
+        if state is None:
+            write_json(run / CONFIG_FILE, run_block(config, splits, made.preprocessing))
+        epochs = state["position"]["epoch"] if state is not None else 0
+        history = History(run, epochs=epochs, tensorboard=config.engine.tensorboard)
 
     def save_best(best: FeatureModel) -> None:
-        save_model(run / MODEL_FILE, best, model_block(config, splits, preprocessing, counts, loss, corrections))
+        block = model_block(config, splits, made.preprocessing, made.counts, made.loss, made.corrections)
+        save_model(run / MODEL_FILE, best, block)
 
     trainer = Trainer(config, parts, run, save_best=save_best, history=history, fingerprint=fingerprint)
-    trainer.bad += bad
+    trainer.bad += made.bad
     if state is not None:
         check_fingerprint(state["fingerprint"], fingerprint, run)
         trainer.restore(state)
-    trainer.train(on_epoch)
-    barrier()
-    if ranks.first:
-        _write_results(config, run, splits, val_source, trainer, device)
-    barrier()
-    return run
+    return trainer
 
 
-def _refuse_absent(counts: np.ndarray[Any, np.dtype[np.int64]], names: tuple[str, ...]) -> None:
+def _refuse_absent(counts: NDArray[np.int64], names: tuple[str, ...]) -> None:
     absent = [names[k] for k in np.flatnonzero(counts == 0)]
     if absent:
         raise DataError(f'class "{absent[0]}" has no training image that can be read')
@@ -196,18 +240,8 @@ def _refuse_auxiliary(loss: Loss, name: str) -> None:
         )
 
 
-def _parts(
-    config: TrainConfig,
-    network: FeatureModel,
-    loss: Loss,
-    preprocessing: Preprocessing,
-    images: ImageSet,
-    store: PixelStore,
-    donors: Donors | None,
-    val: EvalSource,
-    device: torch.device,
-    ranks: Ranks,
-) -> Parts:
+def _parts(config: TrainConfig, made: _Made, device: torch.device, ranks: Ranks) -> Parts:
+    network, loss, images, store = made.network, made.loss, made.images, made.store
     engine = config.engine
     network.to(device)
     if engine.channels_last:
@@ -225,7 +259,9 @@ def _parts(
         weights=sampling_weights(images, loss.num_classes, SAMPLER_STRENGTH[config.data.sampler]),
         views=config.augment.views,
     )
-    dataset = TrainDataset(images, store, Augmentation(config.augment, preprocessing), seed=config.seed, donors=donors)
+    dataset = TrainDataset(
+        images, store, Augmentation(config.augment, made.preprocessing), seed=config.seed, donors=made.donors
+    )
     workers = worker_count(config, cache=not isinstance(store, FileStore))
     loader = make_loader(dataset, plan, workers=workers, pin=device.type == "cuda")
     optimizer = build_optimizer(config, network, loss)
@@ -236,7 +272,7 @@ def _parts(
         from timm.utils import ModelEmaV3
 
         ema = ModelEmaV3(network, decay=engine.ema_decay, use_warmup=engine.ema_warmup)
-    return Parts(network, loss, optimizer, schedule, ema, plan, loader, val, preprocessing, device, ranks)
+    return Parts(network, loss, optimizer, schedule, ema, plan, loader, made.val, made.preprocessing, device, ranks)
 
 
 def _claim(run: Path, *, overwrite: bool) -> None:
