@@ -69,7 +69,7 @@ def fit_file(
     judged = class_weights(rows, asked) if weighted or rows_follow == "train" else None
     before, after = (evaluate(statistics_of(u, y).weighted(judged), bins=bins) for u in (z - shift, held_out))
     context: dict[str, Any] = {
-        "path": Path(path).name, "sha256": file.sha256(), "rows_sha256": rows_sha256(z, y),
+        "path": file.path.name, "sha256": file.sha256(), "rows_sha256": rows_sha256(z, y),
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), "model": dict(source.model),
         "rows_follow": rows_follow if adjust is not None else "themselves", "options": dict(options or {}),
     }  # fmt: skip

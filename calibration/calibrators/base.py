@@ -89,7 +89,8 @@ class Calibrator:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        corrects = self.prior is not None and self.prior.shift() is not None
+        shift = None if self.prior is None else self.prior.shift()
+        corrects = shift is not None and float(np.ptp(shift)) > 1e-12
         return {
             "kind": "calibrator", "format_version": FORMAT_VERSION if corrects else 1,
             "method": self.method, "classes": self.classes,

@@ -1,0 +1,141 @@
+"""What an evaluation of files says before its numbers, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibrant.artifacts.predictions import Predictions, Source, read_predictions
+from calibrant.calibration import Calibrator, fit, metrics
+from calibrant.calibration.evaluate_files import evaluate_files
+from calibrant.calibration.fitting import fit_file
+from calibrant.calibration.softmax import softmax
+from calibrant.calibration.subjects import names_apart
+from calibrant.errors import CalibrantError
+
+PRIOR = np.array([0.6, 0.3, 0.1])
+
+
+def write(path: Path, shares: np.ndarray, *, rows: int = 600, seed: int = 0) -> Path:
+    """Over-confident logits of a model trained on PRIOR; rows with the class shares asked for."""
+    rng = np.random.default_rng(seed)
+    y = rng.choice(3, rows, p=shares)
+    z = 2 * (1.5 * np.eye(3)[y] + rng.normal(size=(rows, 3)) + np.log(PRIOR))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ids = tuple(f"{seed}-{i}" for i in range(rows))
+    Predictions(ids, y, z.astype(np.float32), Source(("a", "b", "c"), tuple(PRIOR.tolist()))).write(path)
+    return path
+
+
+def test_a_calibrator_on_its_own_rows_is_marked_and_cross_fitting_mends_it(tmp_path: Path) -> None:
+    val, test = write(tmp_path / "val.parquet", PRIOR), write(tmp_path / "test.parquet", PRIOR, seed=1)
+    fit_file(val, "temperature").save(tmp_path / "c.json")
+    plain, seen, _, fresh = evaluate_files([val, test], [tmp_path / "c.json"])
+    assert [m.in_sample for m in (plain, seen, fresh)] == [False, True, False]
+    assert "very rows" in seen.notes[0]
+    assert fresh.notes == ()
+    _, crossed, _, same = evaluate_files([val, test], [tmp_path / "c.json"], cross_fit=4)
+    assert crossed.name == "val, c, cross-fitted"
+    assert not crossed.in_sample
+    assert same.evaluation.metrics["nll"].value == fresh.evaluation.metrics["nll"].value
+    data = read_predictions(val)
+    fold = np.random.default_rng(0).permutation(len(data)) % 4
+    expected = 0.0
+    for f in range(4):
+        other = fit("temperature", data.logits[fold != f], data.labels[fold != f]).parameters["temperature"]
+        p = softmax(data.logits[fold == f] / other)
+        expected -= np.log(p[np.arange(len(p)), data.labels[fold == f]]).sum()
+    assert crossed.evaluation.metrics["nll"].value == pytest.approx(expected / len(data), rel=1e-7)
+
+
+def test_the_same_rows_in_another_file_are_known_again(tmp_path: Path) -> None:
+    val = write(tmp_path / "val.parquet", PRIOR)
+    fit_file(val).save(tmp_path / "c.json")
+    data = read_predictions(val)
+    np.savez(tmp_path / "copy.npz", logits=data.logits, labels=data.labels)
+    assert evaluate_files([tmp_path / "copy.npz"], [tmp_path / "c.json"])[1].in_sample
+
+
+def test_rows_with_other_class_shares_are_named_with_the_call_that_helps(tmp_path: Path) -> None:
+    val = write(tmp_path / "val.parquet", PRIOR, rows=3000)
+    even = write(tmp_path / "test.parquet", np.full(3, 1 / 3), rows=3000, seed=1)
+    fit_file(val, "vector").save(tmp_path / "c.json")
+    found = evaluate_files([even], [tmp_path / "c.json"])[1]
+    (note,) = found.notes
+    assert "other class shares" in note
+    assert note.endswith(
+        f"calibrant evaluate {even} --calibrator {tmp_path / 'c.json'} --adjust 1 --target-prior uniform"
+    )
+    better = evaluate_files([even], [tmp_path / "c.json"], adjust=1.0, target_prior="uniform")[1]
+    assert better.notes == ()
+    assert better.evaluation.metrics["ece"].value < 0.5 * found.evaluation.metrics["ece"].value
+
+
+def test_a_map_fitted_before_the_correction_holds_it(tmp_path: Path) -> None:
+    """--rows-follow train: T as without a correction, and the correction of strength 1 in the file."""
+    val = write(tmp_path / "val.parquet", PRIOR)
+    plain = fit_file(val)
+    found = fit_file(val, adjust=1.0, rows_follow="train")
+    assert found.parameters == plain.parameters
+    assert found.prior is not None
+    np.testing.assert_allclose(found.prior.shift(), np.log(3 * PRIOR), atol=1e-12)
+    with pytest.raises(CalibrantError, match="add --adjust 1"):
+        fit_file(val, rows_follow="train")
+
+
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    runs = [tmp_path / r / "predictions" / "test.parquet" for r in ("ce", "vace")]
+    assert names_apart(runs) == ["ce/test", "vace/test"]
+    assert names_apart([tmp_path / "a.parquet", tmp_path / "b.parquet"]) == ["a", "b"]
+    assert names_apart([runs[0], runs[0]]) == [
+        f"{names_apart([runs[0], runs[0]])[0][:-4]} (1)",
+        names_apart([runs[0]] * 2)[1],
+    ]
+    for i, run in enumerate(runs):
+        write(run, PRIOR, seed=i)
+    assert [m.name for m in evaluate_files(runs)] == ["ce/test", "vace/test"]
+
+
+def test_a_run_folder_brings_its_test_predictions_and_its_calibrator(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    write(run / "predictions" / "val.parquet", PRIOR)
+    test = write(run / "predictions" / "test.parquet", PRIOR, seed=1)
+    fit_file(run).save(run / "calibrator.json")
+    assert Calibrator.load(run / "calibrator.json").fitted_on["path"] == "val.parquet"
+    names = [m.name for m in evaluate_files([run])]
+    assert names == ["test", "test, calibrator"]
+    assert evaluate_files([run])[0].evaluation.metrics["nll"].value == evaluate_files([test])[0].evaluation.nll.value
+
+
+def test_probabilities_are_refused_as_logits_and_taken_when_said(tmp_path: Path) -> None:
+    data = read_predictions(write(tmp_path / "z.parquet", PRIOR))
+    p = softmax(data.logits).astype(np.float32)
+    Predictions(data.ids, data.labels, p, data.source).write(tmp_path / "p.parquet")
+    for refused in (evaluate_files, fit_file):
+        with pytest.raises(CalibrantError, match="pass --probabilities"):
+            refused([tmp_path / "p.parquet"] if refused is evaluate_files else tmp_path / "p.parquet")  # type: ignore[operator]
+    found = evaluate_files([tmp_path / "p.parquet"], probabilities=True)[0].evaluation.metrics
+    assert found["nll"].value == pytest.approx(metrics.nll(softmax(data.logits), data.labels), abs=1e-5)
+    with pytest.raises(CalibrantError, match="do not add up to one"):
+        evaluate_files([tmp_path / "z.parquet"], probabilities=True)
+    np.savez(tmp_path / "p.npz", probabilities=p, labels=data.labels)
+    assert evaluate_files([tmp_path / "p.npz"])[0].evaluation.nll.value == pytest.approx(found["nll"].value, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["weights", "group"])
+def test_arrays_that_would_be_ignored_are_refused(tmp_path: Path, name: str) -> None:
+    arrays = {"logits": np.ones((3, 2)) * [2, 0], "labels": np.array([0, 1, 0]), name: np.ones(3)}
+    np.savez(tmp_path / "p.npz", **arrays)
+    with pytest.raises(CalibrantError, match=f"`{name}`"):
+        evaluate_files([tmp_path / "p.npz"])
+
+
+def test_the_file_says_what_it_was_fitted_on(tmp_path: Path) -> None:
+    val = write(tmp_path / "val.parquet", PRIOR)
+    fit_file(val, adjust=1.0).save(tmp_path / "c.json")
+    block = json.loads((tmp_path / "c.json").read_text())
+    assert block["prior"] == {"train": pytest.approx(PRIOR.tolist()), "target": None, "absorbed": 0.0, "applied": 1.0}
+    assert {"sha256", "rows_sha256", "rows", "prior", "rows_follow"} <= block["fitted_on"].keys()
