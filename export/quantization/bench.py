@@ -21,14 +21,14 @@ from calibrant.export.graph.assemble import build_tail, calibrator_of, feature_d
 from calibrant.export.graph.fold import Array, apply_gauge
 from calibrant.export.graph.head import cut
 from calibrant.export.graph.tail import tail_reads
-from calibrant.export.quantization.candidates import FLOAT, Data, Pixels, Trial
+from calibrant.export.quantization.candidates import FLOAT, Candidate, Data, Pixels
 from calibrant.export.quantization.quantizers import Body, check_quantizable
 
 RANGE_IMAGES = 64  # more change nothing measurable
 LEVEL_IMAGES = 64
 
 
-class Workshop:
+class Bench:
     """The files of one quantization: the body, the bare classifier behind it, and the float network's answers."""
 
     def __init__(self, path: Path, data: Data, folder: Path) -> None:
@@ -71,7 +71,7 @@ class Workshop:
         write_deployed(file, body, card, build_tail(card, self.weight, self.bias, self.dim))
         return body
 
-    def trial(self, name: str, body: Path, float_blocks: Collection[str] = ()) -> Trial:
+    def trial(self, name: str, body: Path, float_blocks: Collection[str] = ()) -> Candidate:
         file = self.bare(body)
         weight, bias = self.corrected(file) if name != FLOAT else (None, np.zeros(len(self.card.classes)))
         logits = self.logits(file, self.data.images, weight, bias)
@@ -81,7 +81,7 @@ class Workshop:
         gap = abs(errors[1] - errors[0]) / max(errors[0], 1e-9) if max(errors) > 1e-4 else 0.0
         same, clear = agreement(logits, self.float_logits, self.probabilities(self.float_logits))
         error = rmse(logits, self.float_logits)
-        return Trial(
+        return Candidate(
             name,
             tuple(float_blocks),
             logits,
@@ -130,7 +130,7 @@ class Workshop:
             calibrator=calibrator_of(self.card),  # type: ignore[arg-type]
         )
 
-    def refit(self, trial: Trial) -> Trial:
+    def refit(self, trial: Candidate) -> Candidate:
         """Finds the factor on all temperatures on all images; measures each half with the factor of the other half."""
         everything = np.arange(len(self.data.images))
         if trial.name == FLOAT:

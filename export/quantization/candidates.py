@@ -36,7 +36,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Trial:
+class Candidate:
     """One setting: what stays float, what it measured."""
 
     name: str
@@ -61,8 +61,8 @@ class Trial:
 @dataclass(frozen=True)
 class Result:
     card: ModelCard
-    chosen: Trial
-    trials: tuple[Trial, ...]  # the float file first
+    chosen: Candidate
+    trials: tuple[Candidate, ...]  # the float file first
     sensitivity: dict[str, float] = field(default_factory=dict)  # block: share of the error that it causes
     warnings: tuple[str, ...] = ()
 
@@ -73,7 +73,7 @@ class Result:
         }  # fmt: skip
 
 
-def choose(trials: Sequence[Trial]) -> Trial:
+def choose(trials: Sequence[Candidate]) -> Candidate:
     """The least error of the logits among the stable settings that keep nine tenths of the fastest one's speed.
 
     Not the best agreement: of 600 images two settings differ in a few, and which ones is chance.
@@ -90,7 +90,7 @@ def choose(trials: Sequence[Trial]) -> Trial:
     return min((t for t in stable if t.cost.large * SLOWER <= fastest), key=lambda t: (t.rmse, t.cost.large))
 
 
-def row(trial: Trial, base: Trial) -> dict[str, Any]:
+def row(trial: Candidate, base: Candidate) -> dict[str, Any]:
     """A setting as JSON."""
     measured = {} if trial.quality is None else trial.quality.to_dict()
     if trial.quality is not None and base.quality is not None:

@@ -28,8 +28,8 @@ from calibrant.export.checks.measure import rmse, run_logits, time_together
 from calibrant.export.edit import noted
 from calibrant.export.graph.assemble import build_tail, write_deployed
 from calibrant.export.graph.tail import Tail
-from calibrant.export.quantization.bench import Workshop
-from calibrant.export.quantization.candidates import FLOAT, Data, Pixels, Result, Trial, choose, row
+from calibrant.export.quantization.bench import Bench
+from calibrant.export.quantization.candidates import FLOAT, Candidate, Data, Pixels, Result, choose, row
 from calibrant.export.quantization.quantizers import Ranges, StaticQuantizer, write_dynamic, write_half
 from calibrant.images.image_set import ImageSet
 from calibrant.images.labels import ALL
@@ -58,32 +58,32 @@ def quantize(
     if len(data.calibration) < 8 or len(data.images) < 16:
         raise DataError("quantizing needs at least 8 images for the ranges and 16 for the temperature")
     with tempfile.TemporaryDirectory(prefix="calibrant-quantize-") as scratch:
-        shop = Workshop(path, data, Path(scratch))
-        wanted = ("dynamic" if shop.body.transformer else "static") if method == "auto" else method
+        bench = Bench(path, data, Path(scratch))
+        wanted = ("dynamic" if bench.body.transformer else "static") if method == "auto" else method
         warnings: list[str] = []
         sensitivity: dict[str, float] = {}
-        base = shop.trial(FLOAT, _copy(shop.float_file, Path(scratch) / "base.onnx"))
+        base = bench.trial(FLOAT, _copy(bench.float_file, Path(scratch) / "base.onnx"))
         files = {FLOAT: Path(scratch) / "base.onnx"}
         if wanted == "static":
-            found, sensitivity = _static_trials(shop, ranges, keep_float, files)
-            if activation := shop.body.slow_activation:
+            found, sensitivity = _static_candidates(bench, ranges, keep_float, files)
+            if activation := bench.body.slow_activation:
                 warnings.append(f"{activation} has no int8 kernel: expect about 1.1x, not 2x")
         elif wanted in ("dynamic", "fp16"):
             if keep_float:
                 raise ConfigError(f"--keep-float does not apply to {wanted}")
             name = "dynamic int8" if wanted == "dynamic" else "fp16"
             files[name] = Path(scratch) / f"{wanted}.onnx"
-            (write_dynamic if wanted == "dynamic" else write_half)(shop.body, files[name])
-            found = [shop.trial(name, files[name])]
+            (write_dynamic if wanted == "dynamic" else write_half)(bench.body, files[name])
+            found = [bench.trial(name, files[name])]
             if wanted == "fp16":
                 warnings.append("half precision is for GPUs; on a CPU it is slower than float32")
         else:
             raise ConfigError(f'unknown method "{method}"', fix=did_you_mean(method, ("static", "dynamic", "fp16")))
         costs = time_together(list(files.values()), data.images[: speed.BATCH], seconds=seconds)
         trials = [replace(t, cost=costs[i]) for i, t in enumerate([base, *found])]
-        trials = [shop.refit(t) for t in trials]
+        trials = [bench.refit(t) for t in trials]
         chosen = choose(trials[1:])
-        card = _write(shop, files[chosen.name], out, chosen, trials[0], wanted, ranges)
+        card = _write(bench, files[chosen.name], out, chosen, trials[0], wanted, ranges)
         return Result(card, chosen, tuple(trials), sensitivity, tuple(warnings))
 
 
@@ -141,18 +141,18 @@ def _held_out(data: Path, class_names: Sequence[str]) -> ImageSet:
     return images
 
 
-def _static_trials(
-    shop: Workshop, ranges: Ranges, keep: Sequence[str] | None, files: dict[str, Path]
-) -> tuple[list[Trial], dict[str, float]]:
+def _static_candidates(
+    bench: Bench, ranges: Ranges, keep: Sequence[str] | None, files: dict[str, Path]
+) -> tuple[list[Candidate], dict[str, float]]:
     for name in keep or ():
-        if name not in shop.body.blocks:
-            raise ConfigError(f'no block "{name}"', where="--keep-float", fix=did_you_mean(name, shop.body.blocks))
-    quantizer = StaticQuantizer(shop.body, shop.ranges_from, ranges, shop.folder)
+        if name not in bench.body.blocks:
+            raise ConfigError(f'no block "{name}"', where="--keep-float", fix=did_you_mean(name, bench.body.blocks))
+    quantizer = StaticQuantizer(bench.body, bench.ranges_from, ranges, bench.folder)
 
-    def attempt(name: str, blocks: Collection[str], **options: bool) -> Trial:
-        files[name] = shop.folder / f"trial{len(files)}.onnx"
+    def attempt(name: str, blocks: Collection[str], **options: bool) -> Candidate:
+        files[name] = bench.folder / f"trial{len(files)}.onnx"
         quantizer.write(files[name], float_blocks=blocks, **options)
-        return shop.trial(name, files[name], blocks)
+        return bench.trial(name, files[name], blocks)
 
     trials = [
         attempt("int8, one scale per tensor", (), per_channel=False),
@@ -161,10 +161,10 @@ def _static_trials(
     ]
     if keep is not None:
         return [*trials, attempt(f"float: {', '.join(keep)}", keep)] if keep else trials, {}
-    sensitivity = _sensitivity(shop, quantizer)
+    sensitivity = _sensitivity(bench, quantizer)
     order = sorted(sensitivity, key=lambda b: -sensitivity[b])
     worst = [b for b in order if sensitivity[b] > 0.08][:MOST_FLOAT]
-    place = {block: i for i, block in enumerate(shop.body.blocks)}
+    place = {block: i for i, block in enumerate(bench.body.blocks)}
     for count in range(1, len(worst) + 1):
         blocks = sorted(worst[:count], key=place.__getitem__)
         trials.append(attempt(f"float: {', '.join(blocks)}", blocks))
@@ -175,30 +175,32 @@ def _static_trials(
     return trials, sensitivity
 
 
-def _sensitivity(shop: Workshop, quantizer: StaticQuantizer, rows: int = 64) -> dict[str, float]:
+def _sensitivity(bench: Bench, quantizer: StaticQuantizer, rows: int = 64) -> dict[str, float]:
     """Share of the squared error of the logits that goes when one block is left out of the fully quantized network.
 
     Quantizing one block alone would mislead: errors of different blocks partly cancel.
     """
-    images, target = shop.data.calibration[:rows], shop.float_calibration[:rows]
+    images, target = bench.data.calibration[:rows], bench.float_calibration[:rows]
 
     def error(blocks: Collection[str]) -> float:
-        path = shop.folder / "probe.onnx"
+        path = bench.folder / "probe.onnx"
         quantizer.write(path, float_blocks=blocks)
-        return rmse(run_logits(shop.bare(path), images), target) ** 2
+        return rmse(run_logits(bench.bare(path), images), target) ** 2
 
     whole = error(())
-    return {block: 1.0 - error((block,)) / max(whole, 1e-30) for block in shop.body.blocks}
+    return {block: 1.0 - error((block,)) / max(whole, 1e-30) for block in bench.body.blocks}
 
 
-def _write(shop: Workshop, body: Path, out: Path, chosen: Trial, base: Trial, method: str, ranges: str) -> ModelCard:
+def _write(
+    bench: Bench, body: Path, out: Path, chosen: Candidate, base: Candidate, method: str, ranges: str
+) -> ModelCard:
     """The chosen body with the whole tail: bias corrected, temperature re-fitted, the table in the card."""
-    card, factor = shop.card, chosen.temperature
+    card, factor = bench.card, chosen.temperature
     calibrator, taus = card.calibrator, card.class_temperatures
     if calibrator is None or calibrator.get("method") == "temperature":
         before = 1.0 if calibrator is None else float(calibrator["parameters"]["temperature"])
         fitted = Calibrator("temperature", len(card.classes), {"temperature": before * factor})
-        fitted = fitted.with_context(fitted_on={"rows": len(shop.data.images), "refit": "quantized logits"})
+        fitted = fitted.with_context(fitted_on={"rows": len(bench.data.images), "refit": "quantized logits"})
         calibrator = json.loads(fitted.to_json())
     else:
         calibrator = {key: value for key, value in calibrator.items() if key != "conformal"}
@@ -215,16 +217,16 @@ def _write(shop: Workshop, body: Path, out: Path, chosen: Trial, base: Trial, me
         precision=precision,
         conformal=None,
         verify=None,
-        metrics={**card.metrics, **speed.entry(chosen.cost.large, min(speed.BATCH, len(shop.data.images)))},
+        metrics={**card.metrics, **speed.entry(chosen.cost.large, min(speed.BATCH, len(bench.data.images)))},
         source={**card.source, "float_graph": card.hashes.get("graph")},
     )
-    if shop.card.conformal or (shop.card.calibrator or {}).get("conformal"):
+    if bench.card.conformal or (bench.card.calibrator or {}).get("conformal"):
         log.warning("the conformal quantiles were fitted on the float file and are dropped")
-    weight, bias = shop.weight, shop.bias
+    weight, bias = bench.weight, bench.bias
     if weight is not None and bias is not None:
         weight, bias = weight + (0.0 if chosen.weight is None else chosen.weight), bias + chosen.bias
-    tail: Tail = build_tail(card, weight, bias, shop.dim)
-    file = replace(OnnxFile.open(body), inputs=tuple(shop.inputs))
+    tail: Tail = build_tail(card, weight, bias, bench.dim)
+    file = replace(OnnxFile.open(body), inputs=tuple(bench.inputs))
     return write_deployed(file, out, noted(card, f"quantized: {chosen.name}"), tail)
 
 

@@ -130,7 +130,7 @@ def test_sets_under_a_target_prior_cover_what_they_promise() -> None:
     """Tail 50, fitted on 1,000 long-tailed rows, judged on uniform ones: weighted and adjusted, 40 draws."""
     train, uniform = 50.0 ** -(np.arange(10) / 9), np.full(10, 0.1)
     train = train / train.sum()
-    hits: dict[str, list[float]] = {"weighted": [], "plain": []}
+    hits: dict[str, list[float]] = {"weighted": [], "unadjusted": [], "plain": []}
     for seed in range(40):
         rng = np.random.default_rng(seed)
         z, y = long_tailed(rng, 1000, train)
@@ -138,7 +138,10 @@ def test_sets_under_a_target_prior_cover_what_they_promise() -> None:
         to_train, to_uniform = np.log(train), np.zeros(10)  # z are log likelihoods
         weighted = fit_conformal(softmax(z + to_uniform), y, alpha=0.1, target_prior=uniform)
         hits["weighted"].append(float(covered(weighted, softmax(fresh + to_uniform), truth).mean()))
+        unadjusted = fit_conformal(softmax(z + to_train), y, alpha=0.1, target_prior=uniform)  # valid too, only larger
+        hits["unadjusted"].append(float(covered(unadjusted, softmax(fresh + to_train), truth).mean()))
         plain = fit_conformal(softmax(z + to_train), y, alpha=0.1)
         hits["plain"].append(float(covered(plain, softmax(fresh + to_train), truth).mean()))
     assert 0.885 <= np.mean(hits["weighted"]) <= 0.925
+    assert 0.885 <= np.mean(hits["unadjusted"]) <= 0.925
     assert np.mean(hits["plain"]) < 0.85  # what the file served before

@@ -19,7 +19,7 @@ from calibrant.errors import CalibrantError, CheckFailed, ConfigError, DataError
 from calibrant.export import edit, export_onnx
 from calibrant.export.checks.measure import Cost, Quality, agreement, quality, ridge, rmse
 from calibrant.export.checks.parity import session
-from calibrant.export.quantization.candidates import Data, Trial, choose
+from calibrant.export.quantization.candidates import Candidate, Data, choose
 from calibrant.export.quantization.quantize import quantize, quantize_folders
 from calibrant.export.quantization.quantizers import Body, StaticQuantizer, block_of
 from calibrant.export.quantization.report import ece_lines, lines
@@ -178,9 +178,9 @@ def test_half_precision_keeps_float_at_both_ends(cnn: Path, data: Data, tmp_path
     assert "GPUs" in result.warnings[0]
 
 
-def trial(name: str, error: float, cost: float, gap: float = 0.0) -> Trial:
+def trial(name: str, error: float, cost: float, gap: float = 0.0) -> Candidate:
     z = np.zeros((2, 2))
-    return Trial(name, (), z, None, np.zeros(2), error, gap, 0.9, 0.9, 1.0, Cost(cost, cost))
+    return Candidate(name, (), z, None, np.zeros(2), error, gap, 0.9, 0.9, 1.0, Cost(cost, cost))
 
 
 def test_choice_wants_the_least_error_at_nine_tenths_of_the_best_speed() -> None:
