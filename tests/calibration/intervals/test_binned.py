@@ -13,7 +13,6 @@ from calibrant.calibration.evaluation import ranking, scores
 from calibrant.calibration.intervals.binned import measure_gaps, true_error
 from calibrant.calibration.intervals.gaps import GapSample
 from calibrant.calibration.intervals.inversion import turn_around
-from calibrant.calibration.intervals.means import mean_interval, share_interval
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.intervals.simulated import null_errors
 from calibrant.calibration.metrics.binned_errors import ece_of
@@ -171,21 +170,6 @@ def test_the_interval_of_the_smooth_error_lies_where_the_error_is() -> None:
     assert m.high is not None
     assert m.low < m.value < m.high
     assert m.low > (m.null_high or 0)
-
-
-def test_wilson_by_hand() -> None:
-    # 8 of 10: known values 0.490 and 0.943 (Agresti & Coull 1998)
-    low, high = share_interval(0.8, 10)
-    assert (round(low, 3), round(high, 3)) == (0.490, 0.943)
-    assert share_interval(1.0, 5)[1] == 1.0
-    assert share_interval(0.0, 5)[0] == 0.0
-
-
-def test_one_row_has_no_interval_of_a_mean() -> None:
-    assert mean_interval(0.3, 0.0, 1) == (None, None)
-    low, high = mean_interval(0.0, 1.0, 4)
-    assert low == pytest.approx(-3.182446 / 2, abs=1e-5)  # t with 3 degrees of freedom
-    assert high == -(low or 0)
 
 
 def test_turning_a_test_around_by_hand() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -68,3 +71,17 @@ def test_a_side_without_gaps_gets_some() -> None:
     for family in (with_rest, alone):
         np.testing.assert_allclose(gap_error(one, Family(over, "under", family.shape).of_size(0.05), "under"), 0.05)
     assert alone.rest is None
+
+
+def test_what_the_server_calls_loads_no_scipy() -> None:
+    code = (
+        "import sys, numpy as np\n"
+        "from calibrant.calibration.intervals.binned import measure_gaps\n"
+        "from calibrant.calibration.intervals.gaps import GapSample\n"
+        "from calibrant.calibration.statistics.bins import equal_width\n"
+        "c = np.linspace(.5, 1, 100)\n"
+        "measure_gaps(GapSample.of(equal_width(c, c > .7, 15)), 'sum')\n"
+        "print('scipy' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
