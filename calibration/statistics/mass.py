@@ -26,7 +26,11 @@ def mass_bins(s: Statistics, bins: int = 15) -> Bins:
 
 
 def mass_rows(s: Statistics, mass: Bins) -> Vector:
-    """Effective rows of each equal-mass bin."""
+    """Effective rows of each equal-mass bin, (sum w)^2 / sum w^2; beyond the rows kept, in proportion to all rows'."""
+    if s.kept is not None and s.class_weights is not None:
+        w = s.weights[s.kept.label]
+        squares = equal_mass(s.kept.confidence, w, len(mass.rows), w).correct_sum
+        return np.divide(mass.weight**2, squares, out=np.zeros_like(squares), where=squares > 0)
     rows: Vector = mass.rows.astype(np.float64) * (s.effective_rows / s.rows)
     return rows
 
