@@ -22,7 +22,7 @@ from calibrant.export.graph.fold import Array, apply_gauge
 from calibrant.export.graph.head import cut
 from calibrant.export.graph.tail import tail_reads
 from calibrant.export.quantization.candidates import FLOAT, Candidate, Data, Pixels
-from calibrant.export.quantization.quantizers import Body, check_quantizable
+from calibrant.export.quantization.quantizers import BlockGraph, check_quantizable
 
 RANGE_IMAGES = 64  # more change nothing measurable
 LEVEL_IMAGES = 64
@@ -45,7 +45,7 @@ class Bench:
         model = onnx.load(str(path))
         cut(model, tail_reads(self.tail))
         check_quantizable(model)
-        self.body = Body.of(model)
+        self.body = BlockGraph.of(model)
         self.inputs = [v for v in self.source.inputs if v.name == "images"]
         onnx.save(model, str(folder / "float.onnx"))
         self.float_file = self.bare(folder / "float.onnx")

@@ -30,7 +30,7 @@ _WEIGHTED = ("Conv", "MatMul", "Gemm", "ConvTranspose")
 
 
 @dataclass(frozen=True)
-class Body:
+class BlockGraph:
     """The graph up to the classifier, and how its nodes group into blocks of the network."""
 
     model: onnx.ModelProto
@@ -38,7 +38,7 @@ class Body:
     prologue: tuple[str, ...]  # nodes that turn bytes into normalised pixels: always float
 
     @classmethod
-    def of(cls, model: onnx.ModelProto) -> Body:
+    def of(cls, model: onnx.ModelProto) -> BlockGraph:
         _name_nodes(model)
         first = next((i for i, n in enumerate(model.graph.node) if n.op_type in _WEIGHTED), 0)
         blocks: dict[str, list[str]] = {}
@@ -83,7 +83,9 @@ class StaticQuantizer:
     """Measures activation ranges and rounds weights once, then writes any number of files that differ in what stays
     float."""
 
-    def __init__(self, body: Body, images: NDArray[Any], ranges: Ranges = "minmax", folder: Path | None = None) -> None:
+    def __init__(
+        self, body: BlockGraph, images: NDArray[Any], ranges: Ranges = "minmax", folder: Path | None = None
+    ) -> None:
         from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, create_calibrator
 
         class Reader(CalibrationDataReader):  # type: ignore[misc]
@@ -150,7 +152,7 @@ class StaticQuantizer:
             quantizer.model.save_model_to_file(str(path), False)
 
 
-def write_dynamic(body: Body, path: Path) -> None:
+def write_dynamic(body: BlockGraph, path: Path) -> None:
     """int8 weights per channel in every matrix product; activations are measured at each call."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -164,7 +166,7 @@ def write_dynamic(body: Body, path: Path) -> None:
         )
 
 
-def write_half(body: Body, path: Path) -> None:
+def write_half(body: BlockGraph, path: Path) -> None:
     """Half precision inside, float32 at both ends; for GPUs, on a CPU it is slower."""
     from onnxruntime.transformers.float16 import convert_float_to_float16
 

@@ -21,7 +21,7 @@ from calibrant.export.checks.measure import Cost, Quality, agreement, quality, r
 from calibrant.export.checks.parity import session
 from calibrant.export.quantization.candidates import Candidate, Data, choose
 from calibrant.export.quantization.quantize import quantize, quantize_folders
-from calibrant.export.quantization.quantizers import Body, StaticQuantizer, block_of
+from calibrant.export.quantization.quantizers import BlockGraph, StaticQuantizer, block_of
 from calibrant.export.quantization.report import ece_lines, lines
 
 from ..conftest import CLASSES, PREPROCESSING, PRIOR, pixels, spread
@@ -122,7 +122,7 @@ def test_static_file_is_smaller_close_and_still_editable(cnn: Path, data: Data, 
 
 @pytest.mark.parametrize("nearest", [False, True])
 def test_int8_file_holds_the_rounded_weights(cnn: Path, data: Data, tmp_path: Path, nearest: bool) -> None:
-    quantizer = StaticQuantizer(Body.of(onnx.load(cnn)), data.calibration)
+    quantizer = StaticQuantizer(BlockGraph.of(onnx.load(cnn)), data.calibration)
     quantizer.write(tmp_path / "q.onnx", float_blocks=["blocks.0.0"], nearest=nearest)
     graph = onnx.load(tmp_path / "q.onnx").graph
     arrays = {i.name: numpy_helper.to_array(i).astype(np.float64) for i in graph.initializer}
@@ -267,7 +267,7 @@ def test_folders_and_wrong_settings(cnn: Path, tmp_path: Path) -> None:
     assert result.chosen.quality is not None
     assert result.chosen.quality.rows == 20  # the ten for the ranges are not in the table
     assert out.exists()
-    known = Body.of(onnx.load(cnn)).blocks
+    known = BlockGraph.of(onnx.load(cnn)).blocks
     assert "blocks.0.0" in known
     cases: list[tuple[dict[str, object], str]] = [
         ({"method": "int4"}, 'unknown setting "int4"'), ({"ranges": "max"}, "minmax"),
