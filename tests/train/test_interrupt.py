@@ -39,7 +39,7 @@ def test_ctrl_c_ends_in_one_line_with_exit_code_2_and_a_run_that_goes_on(
         rest = process.stderr.read()
         assert process.wait(60) == 2
     assert "Traceback" not in rest
-    *_, advice, last = rest.strip().splitlines()
+    *_, advice, last = (line for line in rest.splitlines() if line.strip())
     assert advice == f"go on with: calibrant train --resume --out {out}"
     assert last.startswith("Stopped: interrupted")
     assert load_run(out).class_names == ("blue", "green", "red")
