@@ -186,10 +186,10 @@ def run(cell: Cell, wanted: tuple[str, ...], sims: int) -> dict[str, dict[str, f
             value = float(true[name]) if name != "mce" else float(np.abs(true["gaps"][rows >= 10]).max(initial=0.0))
             entry = out.setdefault(name, {"sims": 0, "below": 0, "above": 0, "width": 0.0, "highest": -np.inf})
             entry["sims"] += 1
-            entry["below"] += m.high < value - 1e-9
-            entry["above"] += m.low > value + 1e-9
-            entry["width"] += m.high - m.low
-            entry["highest"] = max(entry["highest"], m.high)
+            entry["below"] += int(m.high < value - 1e-9)
+            entry["above"] += int(m.low > value + 1e-9)
+            entry["width"] += float(m.high - m.low)
+            entry["highest"] = max(entry["highest"], float(m.high))
     for name, entry in out.items():
         entry["width"] /= entry["sims"]
         entry["truth"] = float(true[name]) if name != "mce" else float("nan")
