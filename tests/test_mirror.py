@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("calibrant", "calibration", "serve", "train", "export", "dashboard")
-MOST = 159  # never raise it
+MOST = 157  # never raise it
 # The test file, or folder of them, by which a source without one of its own is seen to work: and its sources.
 TESTED_WITH_OTHERS = {
     "tests/calibration/calibrators": """
@@ -27,9 +27,7 @@ TESTED_WITH_OTHERS = {
     """,
     "tests/calibration/intervals/test_binned.py": """
         calibration/compare.py
-        calibration/intervals/means.py
         calibration/intervals/measured.py
-        calibration/intervals/ranking.py
         calibration/intervals/smooth.py
     """,
     "tests/calibration/label_shift/test_files.py": """
