@@ -9,9 +9,9 @@ import pytest
 
 from calibrant.artifacts.feedback import read_feedback
 from calibrant.artifacts.predictions import read_predictions
+from calibrant.calibration.formula import Formula
 from calibrant.calibration.label_shift import estimate_prior
 from calibrant.dashboard.folder.index import scan
-from calibrant.dashboard.numbers.deployed import final_logits
 
 from .conftest import Page, frame, words
 
@@ -20,7 +20,7 @@ def test_the_table_holds_the_estimate_from_held_out_rows(page: Page, folder: Pat
     (served,) = read_feedback(folder / "leaves/feedback").served
     known = read_predictions(folder / "leaves/predictions/test.parquet").labelled()
     card = scan(folder).models[0].card
-    expected = estimate_prior(final_logits(card, known.logits), known.labels, served.logits)
+    expected = estimate_prior(Formula.of_card(card).logits(known.logits), known.labels, served.logits)
     drawn = page("production", folder, reference="leaves/test")
     table = frame(drawn, "Last rows served, %")
     most = int(np.argmax(np.abs(expected.prior - expected.base)))
