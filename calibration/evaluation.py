@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrant.calibration.intervals.beta_binomial import accuracies
 from calibrant.calibration.intervals.binned import DRAWS, measure_gaps
-from calibrant.calibration.intervals.classwise import measure_classwise
 from calibrant.calibration.intervals.gaps import GapSample
 from calibrant.calibration.intervals.means import Z95, mean_interval, share_interval
 from calibrant.calibration.intervals.measured import Measured
@@ -20,6 +19,7 @@ from calibrant.calibration.intervals.simulated import plausible_gaps
 from calibrant.calibration.intervals.smooth import measure_smooth
 from calibrant.calibration.metrics.binned_errors import debiased_of, ece_of, over_under_of, rms_of
 from calibrant.calibration.metrics.ranking import area_under_risk_coverage, auroc_of
+from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.statistics.accumulate import statistics_of_probabilities
 from calibrant.calibration.statistics.bins import Bins
 from calibrant.calibration.statistics.mass import mass_bins, mass_rows
@@ -117,8 +117,8 @@ def evaluate(
         metrics={
             **scores(statistics),
             **calibration_errors(statistics, bins),
-            "classwise_ece": measure_classwise(statistics, bins),
             "smooth_ece": measure_smooth(statistics),
+            **{m.key: m.measure(statistics, bins) for m in METRICS if m.measured},
             **ranking(statistics),
         },
         reliability=_reliability(table, bins),

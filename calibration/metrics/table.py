@@ -1,14 +1,16 @@
 """Every metric that is shown, one record each: tables, reports, JSON, the dashboard and the docs are made from it.
 
-The order is the order in which they are shown. To show a new metric: its function in a file beside this one, and a line
-here. `calibrant.calibration.evaluation` measures each record's key from statistics, with interval and null value.
+The order is the order in which they are shown. To show a new metric: its function and its measurement in a file of its
+own, and a line here that names both. Those without a `measured` of their own share their work with others, in
+`calibrant.calibration.evaluation`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal
 
 from calibrant.calibration.metrics.binned_errors import (
     adaptive_ece,
@@ -24,6 +26,10 @@ from calibrant.calibration.metrics.proper_scores import brier, nll
 from calibrant.calibration.metrics.ranking import aurc, auroc
 from calibrant.calibration.metrics.smooth import smooth_ece
 from calibrant.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from calibrant.calibration.intervals.measured import Measured
+    from calibrant.calibration.statistics.statistics import Statistics
 
 Unit = Literal["percent", "number"]
 Better = Literal["higher", "lower"]
@@ -50,6 +56,7 @@ class Metric:
     every_class: bool = False  # reads each class's probability, so its cost grows with the classes
     freed: bool = False
     part_of: str | None = None  # the key of the metric that it is a part of
+    measured: str = ""  # module:function in calibration/intervals that measures it from (statistics, bins)
 
     def title(self, when: str = "") -> str:
         """As a column is headed: ECE (%), or ECE after (%) with `when` "after"."""
@@ -70,6 +77,12 @@ class Metric:
     def decimals(self) -> str:
         """How a value is written under `title`."""
         return "%.2f" if self.unit == "percent" else "%.4f"
+
+    def measure(self, statistics: Statistics, bins: int) -> Measured:
+        """With interval and null value."""
+        module, _, name = self.measured.partition(":")
+        found: Measured = getattr(import_module(f"calibrant.calibration.intervals.{module}"), name)(statistics, bins)
+        return found
 
     @property
     def help(self) -> str:
@@ -104,7 +117,7 @@ METRICS = (
     Metric("adaptive_ece", "adaptive ECE", "percent", "lower", "the same over bins of equally many rows", adaptive_ece,
            stored=True),
     Metric("classwise_ece", "class-wise ECE", "percent", "lower", "mean over classes of the error of each probability",
-           classwise_ece, stored=True, every_class=True, freed=True),
+           classwise_ece, stored=True, every_class=True, freed=True, measured="classwise:measure_classwise"),
     Metric("smooth_ece", "smooth ECE", "percent", "lower", "calibration error without bins", smooth_ece),
     Metric("rms_calibration_error", "RMS calibration error", "percent", "lower", "large gaps weigh more",
            rms_calibration_error),
