@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import ModelCard, Prior
-from calibrant.calibration.calibrators.table import diagonal
 from calibrant.calibration.conformal.holding import same
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import ConfigError
@@ -114,5 +113,7 @@ def _diagonal(calibrator: Mapping[str, Any] | None, classes: int) -> tuple[Array
     """(scale, shift) with u = scale * z + shift, or None for a map that is not diagonal."""
     if calibrator is None or calibrator.get("method") in (None, "none", "identity"):
         return np.ones(classes), np.zeros(classes)
+    from calibrant.calibration.calibrators.table import diagonal  # every method's code, 1 MB, for files with one
+
     found = diagonal(calibrator["method"], calibrator.get("parameters") or {}, classes)
     return None if found is None else (found.a, found.c)

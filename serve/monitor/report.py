@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts import feedback
 from calibrant.calibration.monitoring.alarms import AlarmState
-from calibrant.calibration.monitoring.served_prior import ServedPrior
 from calibrant.errors import DataError
 from calibrant.serve.monitor.window import Window
+
+if TYPE_CHECKING:
+    from calibrant.calibration.monitoring.served_prior import ServedPrior
 
 
 @dataclass(frozen=True)

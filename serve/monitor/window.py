@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,9 @@ from calibrant.artifacts.model_card import ModelCard
 from calibrant.calibration.monitoring.baseline import KnownRows
 from calibrant.calibration.monitoring.expected_accuracy import ExpectedAccuracy, expected_accuracy, held_out_gap
 from calibrant.calibration.monitoring.rolling import LabelledRow, Rolling, rolling
-from calibrant.calibration.monitoring.served_prior import ServedPrior
+
+if TYPE_CHECKING:
+    from calibrant.calibration.monitoring.served_prior import ServedPrior
 
 Array = NDArray[np.float64]
 
@@ -19,7 +22,11 @@ Array = NDArray[np.float64]
 class Window:
     def __init__(self, size: int, classes: int, card: ModelCard, known: KnownRows | None = None) -> None:
         self.size = size
-        self.served_prior = None if known is None else ServedPrior(known, size)
+        self.served_prior: ServedPrior | None = None
+        if known is not None:
+            from calibrant.calibration.monitoring.served_prior import ServedPrior  # 1 MB that most servers do without
+
+            self.served_prior = ServedPrior(known, size)
         self._confidence: deque[float] = deque(maxlen=size)
         self._prior = np.zeros(classes)
         self._labelled: dict[str, LabelledRow] = {}
