@@ -37,8 +37,8 @@ import psutil
 
 from calibrant.artifacts.model_card import KEY, InputSpec, ModelCard
 from calibrant.images.preprocessing import Preprocessing
+from calibrant.serve.callers.generator import Load, request_bytes, run
 from calibrant.serve.engine.session import Session
-from calibrant.serve.load.generator import Load, request_bytes, run
 from calibrant.serve.processes.background import running
 
 SERVER, CALLERS = 0, 1  # cores

@@ -160,9 +160,9 @@ TESTED_WITH_OTHERS = {
         serve/http/pages.py
         serve/http/picture_api.py
     """,
-    "tests/serve/load/test_generator.py": """
-        serve/load/bench.py
-        serve/load/caller.py
+    "tests/serve/callers/test_generator.py": """
+        serve/callers/bench.py
+        serve/callers/caller.py
     """,
     "tests/serve/models/test_batcher.py": """
         serve/models/batch_runner.py

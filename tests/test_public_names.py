@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import inspect
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
+
+import calibrant
 
 # package: the names that docs/architecture.md promises, which is the least that its __all__ holds.
 PROMISED = {
@@ -45,6 +48,14 @@ COMMANDS = (
     "demo train search shards features head sweep predict calibrate evaluate export verify inspect recalibrate adjust "
     "set-threshold relabel quantize serve bench-serve dashboard"
 )
+
+
+@pytest.mark.parametrize("package", PROMISED)
+def test_no_room_bears_the_name_of_what_its_house_promises(package: str) -> None:
+    """`import calibrant.serve.load.x` would put the folder `load` in the place of the function."""
+    where = next(iter(import_module(package).__path__)) if package != "calibrant" else Path(calibrant.__file__).parent
+    rooms = {entry.stem for entry in Path(where).iterdir() if entry.is_dir() or entry.suffix == ".py"}
+    assert not rooms & (PROMISED[package] - {"__version__"})
 
 
 @pytest.mark.parametrize("package", PROMISED)

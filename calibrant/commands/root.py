@@ -32,7 +32,7 @@ COMMANDS: dict[str, tuple[str, str, str | None]] = {
     "relabel": ("calibrant.export.edit_cli:relabel", "Rename the classes of a deployed file.", None),
     "quantize": ("calibrant.export.cli:quantize", "Make a smaller, faster file and re-fit its temperature.", "train"),
     "serve": ("calibrant.serve.cli:serve", "Serve deployed files over the Open Inference Protocol.", None),
-    "bench-serve": ("calibrant.serve.load.bench:bench_serve", "Load a server, compare with onnxruntime alone.", None),
+    "bench-serve": ("calibrant.serve.callers.bench:bench_serve", "Load a server; compare with onnxruntime.", None),
     "dashboard": ("calibrant.dashboard.cli:dashboard", "Open the reliability dashboard on your runs.", "dashboard"),
 }  # fmt: skip
 

@@ -237,7 +237,7 @@ def test_uploads_are_decoded_with_care_and_their_names_are_text(tab: Tab) -> Non
     broken = {"name": "broken.png", "mimeType": "image/png", "buffer": b"\x89PNG nothing"}
     tab.page.locator("input[type=file]").set_input_files([good, broken])
     tab.page.get_by_text("0 of 1").or_(tab.page.get_by_text("1 of 1")).first.wait_for()
-    tab.page.get_by_text("is not a PNG, JPEG, WebP or BMP picture").wait_for()
+    tab.page.get_by_text("not a JPEG, PNG, WebP, BMP or TIFF image").wait_for()
     tab.idle()
     assert tab.page.locator("[data-testid=stMarkdown] b").count() == 0
     assert any("<b>n</b>" in text for text in tab.page.locator("[data-testid=stMarkdown]").all_inner_texts())

@@ -86,7 +86,8 @@ def _loaded(imports: str, watched: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["calibrant.serve", "calibrant.serve.cli", "calibrant.serve.load.bench", "calibrant.artifacts.feedback"]
+    "module",
+    ["calibrant.serve", "calibrant.serve.cli", "calibrant.serve.callers.bench", "calibrant.artifacts.feedback"],
 )
 def test_importing_loads_nothing_heavy(module: str) -> None:
     assert _loaded(module, HEAVY) == []

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import ConfigError, DataError
-from calibrant.serve.load.caller import Caller
+from calibrant.serve.callers.caller import Caller
 from calibrant.serve.protocol.tensors import NUMPY
 
 

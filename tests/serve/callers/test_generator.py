@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from calibrant.errors import DataError
-from calibrant.serve.load.bench import bench_serve
-from calibrant.serve.load.generator import Load, Outcome, run
+from calibrant.serve.callers.bench import bench_serve
+from calibrant.serve.callers.generator import Load, Outcome, run
 
 
 class Stalling:

@@ -53,7 +53,7 @@ def bench_serve(
               calibrant bench-serve http://other:8000 --model m --header 'Authorization: Bearer TOKEN'
     """
     from calibrant.errors import ConfigError
-    from calibrant.serve.load.generator import Load, request_bytes, run
+    from calibrant.serve.callers.generator import Load, request_bytes, run
     from calibrant.serve.processes.background import running
 
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
