@@ -56,20 +56,20 @@ def test_each_class_prior_gives_the_number_of_the_command(tab: Tab, runs: Path, 
             "target=served:leaves/feedback",
             prior_file(tmp_path / "c.json", arrived.tolist()),
         ),
-        ("weights that I type", "target=typed", prior_file(tmp_path / "d.json", [1.0] * CLASSES)),
+        ("shares that I type", "target=typed", prior_file(tmp_path / "d.json", [1.0] * CLASSES)),
     ):
         tab.choose("Class prior", option, address=address)
         says = evaluated(runs / "leaves", calibrated=True, more=more)
         tab.wait_for_metric("Accuracy", percent(says["accuracy"]["value"]))
         tab.wait_for_metric("ECE after", percent(says["ece"]["value"]))
-    box = tab.page.get_by_role("textbox", name="Weights of the classes")
-    box.fill("leaf-03=5")
+    box = tab.page.get_by_role("textbox", name="Shares of the classes")
+    box.fill("leaf-03=5,*=1")
     box.press("Enter")
     says = evaluated(runs / "leaves", calibrated=True, more=prior_file(tmp_path / "e.json", typed))
     tab.wait_for_metric("ECE after", percent(says["ece"]["value"]))
-    box.fill("leaf-99=5")
+    box.fill("leaf-99=5,*=1")
     box.press("Enter")
-    tab.page.get_by_text("is not a class and its weight").wait_for()
+    tab.page.get_by_text("no class").first.wait_for()
     tab.check()
 
 

@@ -22,7 +22,8 @@ from .conftest import write_features
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(580)]
 TEXTS = {"head.hidden": "64, 32", "loss.options": "gamma=2", "auxiliary.options": "rate=0.25",
-         "data.train_views": "eval, flip", "data.test_views": "flip", "data.background": "a"}  # fmt: skip
+         "data.train_views": "eval, flip", "data.test_views": "flip", "data.background": "a",
+         "posthoc.target_prior": "train"}  # fmt: skip
 
 
 def extracted_features(root: Path) -> None:
