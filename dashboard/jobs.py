@@ -67,7 +67,8 @@ class State:
     running: bool
     succeeded: bool
     seconds: float
-    last_line: str
+    last_line: str  # of its progress and errors; of its answer where it told none
+    step: str  # the last line of its answer, such as "[2/8] Training"
 
 
 def start(
@@ -191,9 +192,8 @@ def _state(job: Job, file: Path) -> State:
     running = _runs(job, file)
     last = max((f.stat().st_mtime for f in (job.log, job.out) if f.exists()), default=job.started)
     end = time.time() if running else max(last, job.started)
-    return State(
-        job, running, not running and _done(job), end - job.started, _last_line(job.log) or _last_line(job.out)
-    )
+    step = _last_line(job.out)
+    return State(job, running, not running and _done(job), end - job.started, _last_line(job.log) or step, step)
 
 
 def _done(job: Job) -> bool:

@@ -116,7 +116,8 @@ def _follow_demo(root: Path) -> None:
     if state is None:
         return
     if state.running:
-        text = f"Making the demo for {state.seconds:.0f} s. {plain(short(state.last_line, 120))}"
+        lines = dict.fromkeys((state.step, state.last_line))  # its own step, and the progress within it
+        text = f"Making the demo for {state.seconds:.0f} s. {plain(short(' '.join(lines), 200))}"
         st.info(text, icon=":material/hourglass_top:")
         if st.button("Cancel", icon=":material/stop:", key="cancel-demo"):
             jobs.cancel(root, state.job.id)
