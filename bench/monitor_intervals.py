@@ -1,6 +1,6 @@
 """Whether the server's rolling ECE interval holds the truth: streams of labelled rows from models whose error is known.
 
-    OMP_NUM_THREADS=1 python bench/monitor_intervals.py [--streams 1000] [--json PATH]
+    OMP_NUM_THREADS=1 python bench/monitor_intervals.py [--models over bias] [--classes 2 10] [--json PATH]
 
 A model is a population of 200,000 rows: confidences of softmax(z), z ~ N(0, 2) in C classes, and labels from
 softmax(b z). A stream draws rows from it with replacement and then their labels, so that the truth is known exactly:
@@ -82,15 +82,18 @@ def coverage(model: str, classes: int, rows: int, streams: int, seed: int = 0) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=1000)
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=MODELS)
+    parser.add_argument("--classes", type=int, nargs="*", default=CLASSES)
+    parser.add_argument("--windows", type=int, nargs="*", default=WINDOWS)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     start, found = time.monotonic(), []
     print(
         "| model | classes | labels | true ECE | covered | mean width | mean ECE, null |\n|---|---|---|---|---|---|---|"
     )
-    for classes in CLASSES:
-        for model in MODELS:
-            for rows in WINDOWS:
+    for classes in asked.classes:
+        for model in asked.models:
+            for rows in asked.windows:
                 one = coverage(model, classes, rows, asked.streams)
                 found.append(asdict(one))
                 print(

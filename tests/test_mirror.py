@@ -51,7 +51,7 @@ TESTED_WITH_OTHERS = {
     "tests/calibration/test_adjustment.py": """
         calibration/softmax.py
     """,
-    "tests/calibration/test_cli.py": """
+    "tests/calibration/cli/test_calibrate.py": """
         calibrant/artifacts/model_card.py
         calibration/cross_check.py
         calibration/inputs.py

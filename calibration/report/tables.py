@@ -1,14 +1,15 @@
-"""How a number is written, and the text table of `calibrant evaluate`."""
+"""How a number is written, and the text tables of `calibrant evaluate`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from calibrant.calibration.metrics.table import METRICS, Metric, Unit
+from calibrant.calibration.metrics.table import METRICS, Metric, Unit, metric
 from calibrant.progress import table
 
 if TYPE_CHECKING:
+    from calibrant.calibration.compare import Difference
     from calibrant.calibration.intervals.measured import Measured
     from calibrant.calibration.report.figures import Model
 
@@ -67,3 +68,15 @@ def text_table(models: Sequence[Model]) -> str:
         head = f"{model.name}: {e.rows:,} rows{weighting}, {e.classes} classes, {e.bins} bins"
         blocks.append(head + "\n" + table(("metric", "value", "95 % interval", "if calibrated"), rows))
     return "\n\n".join(blocks)
+
+
+def difference_table(first: str, differences: Mapping[str, Mapping[str, Difference]]) -> str:
+    """Each further model minus the first, paired by row."""
+    rows = []
+    for name, found in differences.items():
+        for key, d in found.items():
+            unit = metric(key).unit
+            span = "" if d.low is None or d.high is None else f"[{number(d.low, unit)}, {number(d.high, unit)}]"
+            rows.append((name, key, number(d.difference, unit), span, "yes" if d.clear else "no"))
+    headers = (f"minus {first}", "metric", "difference", "95 % interval", "beyond noise")
+    return table(headers, rows, left=2)

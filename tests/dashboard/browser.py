@@ -15,7 +15,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from calibrant.calibration.cli import evaluate
+from calibrant.calibration.cli.evaluate import evaluate
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 90_000  # milliseconds: a machine with other work is slow, not wrong

@@ -90,7 +90,7 @@ def test_every_method_of_the_table_has_a_case_and_a_name_for_users() -> None:
 
 
 def test_the_help_of_calibrate_and_its_guide_name_every_method() -> None:
-    from calibrant.calibration.cli import fit_command
+    from calibrant.calibration.cli.calibrate import fit_command
 
     guide = (Path(__file__).resolve().parents[3] / "docs" / "calibration.md").read_text()
     assert [m for m in METHODS if m not in (fit_command.help or "").replace("\n", " ").split()] == []

@@ -1,0 +1,157 @@
+"""`calibrant calibrate` and `calibrant calibrate cross-check`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from calibrant.command_group import DefaultCommandGroup
+from calibrant.errors import CheckFailed, ConfigError
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.group(cls=DefaultCommandGroup, default_command="fit")
+def calibrate() -> None:
+    """Fit a calibrator on a predictions file."""
+
+
+@calibrate.command("fit")
+@click.argument("predictions", type=_PATH)
+@click.option("--method", default="temperature", show_default=True, help="How to calibrate; `auto` compares and picks.")
+@click.option("--out", type=_PATH, default=Path("calibrator.json"), show_default=True, help="Where to write it.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the method, e.g. bins=20.")
+@click.option(
+    "--target-prior",
+    metavar="PRIOR",
+    help="Class shares of the place of use: uniform, train, 0.2,0.8, crane=0.2,*=0.8, a file (JSON, CSV, Parquet), "
+    "or estimate:SERVED.parquet, what unlabelled predictions show. Alone it weights the rows to "
+    "them; with --adjust it is what the correction leads to.",
+)
+@click.option(
+    "--adjust",
+    type=float,
+    metavar="STRENGTH",
+    help="Correct the class prior with this total strength; 1 is Bayes' rule. The file holds it, and all who read it "
+    "apply it.",
+)
+@click.option(
+    "--rows-follow",
+    type=click.Choice(["target", "train"]),
+    default="target",
+    show_default=True,
+    help="With --adjust, which prior the rows have. target: fit inside the correction; train: correct afterwards.",
+)
+@click.option("--probabilities", is_flag=True, help="The file holds probabilities; take their logarithms.")
+@click.option("--conformal", "alphas", type=float, multiple=True, metavar="ALPHA", help="Also fit prediction sets.")
+@click.option("--set", "kind", default="lac", show_default=True, help="Kind of prediction set: lac, aps or raps.")
+@click.option("--class-conditional", is_flag=True, help="Prediction sets with the coverage for each class.")
+@click.option("--abstain-risk", type=float, metavar="RATE", help="Also find where answers err at most this often.")
+@click.option("--abstain-coverage", type=float, metavar="SHARE", help="Also find where this share is answered.")
+@click.option("--bins", default=15, show_default=True, help="Bins of the metrics that are reported.")
+@click.option("--json", "as_json", is_flag=True, help="Print the calibrator as JSON.")
+def fit_command(
+    predictions: Path,
+    method: str,
+    out: Path,
+    options: tuple[str, ...],
+    target_prior: str | None,
+    adjust: float | None,
+    rows_follow: Any,
+    probabilities: bool,
+    alphas: tuple[float, ...],
+    kind: str,
+    class_conditional: bool,
+    abstain_risk: float | None,
+    abstain_coverage: float | None,
+    bins: int,
+    as_json: bool,
+) -> None:
+    """Fit a calibrator on the labelled rows of PREDICTIONS and write it as JSON.
+
+    \b
+    Methods: temperature vector matrix dirichlet structured classwise-temperature
+             isotonic histogram beta bbq enir ensemble-temperature auto
+    Example: calibrant calibrate runs/first/predictions/val.parquet --method auto --conformal 0.1
+    """
+    from calibrant.calibration.decisions import Decisions
+    from calibrant.calibration.fitting import fit_file
+    from calibrant.calibration.report.fit_account import fit_account
+
+    if abstain_risk is not None and abstain_coverage is not None:
+        raise ConfigError("--abstain-risk and --abstain-coverage were both given", fix="pass one of them")
+    if (kind != "lac" or class_conditional) and not alphas:
+        raise ConfigError("--set and --class-conditional need --conformal", fix="for example --conformal 0.1")
+    decisions = None
+    if alphas or abstain_risk is not None or abstain_coverage is not None:
+        decisions = Decisions(alphas, kind, class_conditional, abstain_risk, abstain_coverage)
+    calibrator = fit_file(
+        predictions,
+        method,
+        bins=bins,
+        target_prior=target_prior,
+        adjust=adjust,
+        rows_follow=rows_follow,
+        decisions=decisions,
+        options=_options(options),
+        probabilities=probabilities,
+    )
+    calibrator.save(out)
+    click.echo(calibrator.to_json() if as_json else f"{fit_account(calibrator)}\nWrote {out}", nl=not as_json)
+
+
+@calibrate.command("cross-check")
+@click.argument("predictions", type=_PATH)
+@click.option("--bins", default=15, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def cross_check_command(predictions: Path, bins: int, as_json: bool) -> None:
+    """Recompute through netcal (and torchmetrics) and explain each difference; exit code 1 if one has no known reason.
+
+    \b
+    Example: calibrant calibrate cross-check runs/first/predictions/val.parquet
+    """
+    from calibrant.artifacts.predictions import read_predictions
+    from calibrant.calibration.cross_check import cross_check
+    from calibrant.errors import DataError
+    from calibrant.progress import table
+
+    data = read_predictions(predictions).labelled()
+    if len(data) == 0:
+        raise DataError("no row has a label", where=predictions)
+    found = cross_check(data.logits, data.labels, bins=bins)
+    if as_json:
+        click.echo(json.dumps([c.to_dict() for c in found], indent=2))
+    else:
+        rows = [
+            (
+                c.what,
+                c.library,
+                "same" if c.agrees else c.reason,
+                f"{c.ours:.7f}",
+                "fails" if c.theirs is None else f"{c.theirs:.7f}",
+                "" if c.difference is None else f"{c.difference:+.1e}",
+            )
+            for c in found
+        ]
+        click.echo(table(("what", "library", "why", "ours", "theirs", "difference"), rows, left=3))
+    open_ones = [c.what for c in found if not c.agrees and not c.expected]
+    if open_ones:
+        raise CheckFailed(f"differs without a known reason: {', '.join(open_ones)}", where=predictions)
+
+
+def _options(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """NAME=VALUE, the value read as JSON where it is JSON (numbers, lists), else as text."""
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise ConfigError(f'"{pair}" is not NAME=VALUE', where="--option")
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError:
+            value = text
+        out[name.replace("-", "_")] = value
+    return out

@@ -1,0 +1,141 @@
+"""`calibrant evaluate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from calibrant.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from calibrant.calibration.compare import Difference
+
+_PATH = click.Path(path_type=Path)
+_FIGURES = (".png", ".svg", ".pdf")
+
+
+@click.command()
+@click.argument("predictions", nargs=-1, required=True, type=_PATH)
+@click.option(
+    "--calibrator",
+    "calibrators",
+    multiple=True,
+    type=_PATH,
+    help="Evaluate through it as well; may be given several times.",
+)
+@click.option("--bins", default=15, show_default=True, help="Equal-width bins.")
+@click.option(
+    "--target-prior",
+    metavar="PRIOR",
+    help="Class shares of the place of use: uniform, train, 0.2,0.8, crane=0.2,*=0.8 or a file (JSON, CSV, Parquet). "
+    "Alone it weights the rows to them; with --adjust it is what the correction leads to.",
+)
+@click.option(
+    "--adjust",
+    type=float,
+    metavar="STRENGTH",
+    help="Correct the class prior with this total strength, in place of what a calibrator says.",
+)
+@click.option(
+    "--cross-fit",
+    type=int,
+    metavar="K",
+    help="Judge each row by a calibrator that has not seen it, where the calibrator was fitted on these very rows.",
+)
+@click.option("--probabilities", is_flag=True, help="The files hold probabilities; take their logarithms.")
+@click.option("--compare", is_flag=True, help="Also show differences from the first, with paired intervals.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+@click.option("--json-out", type=_PATH, help="Write the JSON to a file.")
+@click.option("--report", type=_PATH, help="Write a self-contained HTML page.")
+@click.option("--figure", type=_PATH, help="Write the reliability diagram (.png, .svg, .pdf).")
+def evaluate(
+    predictions: tuple[Path, ...],
+    calibrators: tuple[Path, ...],
+    bins: int,
+    target_prior: str | None,
+    adjust: float | None,
+    cross_fit: int | None,
+    probabilities: bool,
+    compare: bool,
+    as_json: bool,
+    json_out: Path | None,
+    report: Path | None,
+    figure: Path | None,
+) -> None:
+    """Measure accuracy and calibration of PREDICTIONS, with intervals and what noise alone would show.
+
+    A run folder stands for its test predictions and brings its calibrator.json. Several files, and each file with and
+    without its calibrators, stand side by side.
+
+    \b
+    Examples:
+      calibrant evaluate test.parquet --calibrator calibrator.json --report report.html
+      calibrant evaluate runs/ce/predictions/test.parquet runs/vace/predictions/test.parquet --compare
+    """
+    from calibrant.atomic import write_json, write_text
+    from calibrant.calibration.evaluate_files import evaluate_files
+    from calibrant.calibration.label_shift.files import resolved, served_file
+    from calibrant.calibration.report.tables import difference_table, text_table
+    from calibrant.calibration.subjects import of_run
+
+    if figure is not None and figure.suffix.lower() not in _FIGURES:
+        raise ConfigError(
+            f'cannot draw a "{figure.suffix}" figure', where="--figure", fix=did_you_mean(figure.suffix, _FIGURES)
+        )
+    if served_file(target_prior) is not None:
+        if len(predictions) > 1:
+            raise ConfigError("an estimate is of one model", where="--target-prior", fix="give one predictions file")
+        target_prior = resolved(target_prior, of_run(predictions[0])[0])
+    models = evaluate_files(
+        predictions,
+        calibrators,
+        bins=bins,
+        target_prior=target_prior,
+        adjust=adjust,
+        cross_fit=cross_fit,
+        probabilities=probabilities,
+    )
+    block: dict[str, Any] = {
+        "models": [
+            {"name": m.name, "in_sample": m.in_sample, "notes": list(m.notes), **m.evaluation.to_dict()} for m in models
+        ]
+    }
+    differences: dict[str, dict[str, Difference]] = {}
+    if compare:
+        from calibrant.calibration.compare import compare_files
+
+        if target_prior is not None and adjust is None:
+            raise ConfigError("differences are of unweighted rows", where="--compare", fix="leave --target-prior out")
+        if cross_fit is not None:
+            raise ConfigError("differences are not cross-fitted", where="--compare", fix="leave --cross-fit out")
+        differences = compare_files(
+            predictions, calibrators, bins=bins, adjust=adjust, target_prior=target_prior, probabilities=probabilities
+        )
+    if compare:
+        block["differences"] = {n: {k: d.to_dict() for k, d in ds.items()} for n, ds in differences.items()}
+    if figure is not None:
+        from calibrant.calibration.report.figures import reliability_figure, save
+
+        save(reliability_figure(models, bins=bins), figure)
+    if report is not None:
+        from datetime import datetime
+
+        from calibrant.calibration.report.html import html_report
+
+        title = "Calibration of " + ", ".join(dict.fromkeys(p.name for p in predictions))
+        made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
+        write_text(report, html_report(models, title=title, bins=bins, made=made))
+    if json_out is not None:
+        write_json(json_out, block)
+    if as_json:
+        click.echo(json.dumps(block, indent=2))
+        return
+    click.echo("".join(f"Note: {note}\n" for m in models for note in m.notes) + text_table(models))
+    if compare:
+        click.echo("\n" + difference_table(models[0].name, differences))
+    for kind, path in (("figure", figure), ("report", report), ("JSON", json_out)):
+        if path is not None:
+            click.echo(f"Wrote {kind} {path}")
