@@ -1,6 +1,8 @@
 # `make demo` and `make test` work on a fresh machine with Python >= 3.11: they make .venv here and install into it.
 PYTHON ?= python3
 BIN := .venv/bin
+# One process for each core; a file's tests stay together, because they share servers and trained runs.
+PYTEST := $(BIN)/python -m pytest -n logical --dist loadfile
 
 .PHONY: demo test test-slow check install clean
 
@@ -8,10 +10,10 @@ demo: .venv/.installed
 	$(BIN)/calibrant demo
 
 test: .venv/.installed
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-slow: .venv/.installed
-	$(BIN)/python -m pytest -m "slow and not gpu"
+	$(PYTEST) -m "slow and not gpu"
 
 check: .venv/.installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m pytest tests/test_layout.py tests/test_types.py

@@ -40,6 +40,7 @@ from calibrant.export.graph.own_prior import map_alone, own_prior, same_shift
 from calibrant.export.graph.tail import Tail
 from calibrant.export.redecide import redecide, warn_of_moved_sets
 from calibrant.priors import read_prior, read_target
+from calibrant.runtime import runtime
 from calibrant.shares import check_positive
 
 log = logging.getLogger(__name__)
@@ -238,7 +239,7 @@ def check_tail(tail: Tail, card: ModelCard) -> float:
 
 
 def _run(model: bytes, feeds: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float64]:
-    import onnxruntime as ort
+    ort = runtime()
 
     from calibrant.calibration.softmax import softmax
 

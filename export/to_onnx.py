@@ -33,6 +33,7 @@ from calibrant.export.graph.tail import OUTPUTS, check_choices, tail_reads
 from calibrant.export.graph.trace import BATCH, trace
 from calibrant.export.graph.wrapper import Body, Formula, Input, split_outputs
 from calibrant.images.preprocessing import Preprocessing
+from calibrant.runtime import runtime
 from calibrant.shares import shares
 from calibrant.train.model.feature_model import FeatureModel
 from calibrant.train.vit.deploy import for_export
@@ -311,12 +312,11 @@ def explain(report: Report, path: Path, traced: Body, example: torch.Tensor) -> 
 
 
 def _versions() -> dict[str, str]:
-    import onnxruntime
     import timm
 
     return {
         "calibrant": __version__, "torch": torch.__version__, "onnx": onnx.__version__, "timm": timm.__version__,
-        "onnxruntime": onnxruntime.__version__,
+        "onnxruntime": runtime().__version__,
     }  # fmt: skip
 
 

@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str, str | None]] = {
 # Import names of optional packages, for the message that names the extra.
 _OPTIONAL = {
     "torch": "train", "torchvision": "train", "timm": "train", "safetensors": "train", "sklearn": "train",
+    "pyarrow": "evaluate", "scipy": "evaluate", "matplotlib": "evaluate",
     "tensorboard": "train", "onnx": "train", "onnxscript": "train", "netcal": "calibration",
     "streamlit": "dashboard", "altair": "dashboard", "pandas": "dashboard", "vl_convert": "dashboard",
     "ray": "ray", "grpc": "grpc", "optuna": "search",

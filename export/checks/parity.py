@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import FormatError
+from calibrant.runtime import runtime
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
@@ -108,7 +109,7 @@ class Report:
 
 def session(path: str | Path | bytes, *, level: str = "all", threads: int = 1) -> Any:
     """An onnxruntime session on the CPU; errors of damaged files become one clear line."""
-    import onnxruntime as ort
+    ort = runtime()
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -145,7 +146,7 @@ def compare(
     """Compares `path` with the reference on each set of images; `knobs` are rows for required inputs.
 
     Runs every batch size at the first thread count, and the largest batch at the others, at every level."""
-    import onnxruntime as ort
+    ort = runtime()
 
     tolerance = tolerance or Tolerance()
     expected = {name: reference(x) for name, x in images.items()}

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from calibrant.export.graph.fold import Array
+from calibrant.runtime import runtime
 
 SHAPE_OPS = {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}
 
@@ -61,7 +62,7 @@ class Graph:
         """
         if name in self.initializers:
             return np.asarray(numpy_helper.to_array(self.initializers[name]))
-        import onnxruntime as ort
+        ort = runtime()
 
         nodes = needed_nodes(self.model.graph, {name})
         used = {i for node in nodes for i in node.input}

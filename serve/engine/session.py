@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import KEY, ModelCard
 from calibrant.errors import CalibrantError, FormatError, ModelError
+from calibrant.runtime import runtime
 from calibrant.serve.engine import providers as providers_
 from calibrant.serve.protocol.tensors import NUMPY, TensorSpec
 
@@ -155,7 +156,7 @@ class Session:
 
     def _shrink(self) -> None:
         """Gives back what onnxruntime's arena kept for larger batches than will run: 100 MB for EfficientNet-Lite0."""
-        import onnxruntime as ort
+        ort = runtime()
 
         feeds = self.blank(self.fixed_rows or 1)
         if feeds is None or self.providers[0] != "CPUExecutionProvider":
@@ -198,7 +199,7 @@ def _open(path: Path, wanted: Sequence[str] | None, threads: int) -> Any:
     if not path.is_file():
         what = "is a folder, not an .onnx file" if path.is_dir() else "no such file"
         raise FormatError(what, where=path, fix="make one with calibrant export")
-    import onnxruntime as ort
+    ort = runtime()
 
     chosen = providers_.choose(wanted, ort.get_available_providers())
     options = ort.SessionOptions()
