@@ -1,0 +1,76 @@
+"""What is said about a model's confidence: a level, one sentence, causes and remedies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Level = Literal["not-trusted", "unknown", "care", "trusted"]
+CauseKind = Literal[
+    "over-confident", "under-confident", "prior-shift", "harmful-calibrator", "in-sample", "too-few-rows", "class",
+    "group", "ranking",
+]  # fmt: skip
+RemedyKind = Literal["recalibrate", "leave-out", "adjust", "cross-fit", "labels"]
+
+LEVELS: tuple[Level, ...] = ("not-trusted", "unknown", "care", "trusted")  # from worst to best
+WORDS: Mapping[str, str] = {
+    "not-trusted": "Not to be trusted", "unknown": "Cannot be told", "care": "Usable with care", "trusted": "Trusted",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why the level is what it is. `evidence`: the figures behind the text."""
+
+    kind: CauseKind
+    text: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "text": self.text, "evidence": dict(self.evidence)}
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What helps. `command` can be copied into a shell; `gives`: what it gave on the same rows, None if untried."""
+
+    kind: RemedyKind
+    command: str | None
+    text: str
+    gives: Mapping[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        gives = None if self.gives is None else dict(self.gives)
+        return {"kind": self.kind, "command": self.command, "text": self.text, "gives": gives}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    level: Level
+    sentence: str
+    causes: tuple[Cause, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """The level as people say it."""
+        return WORDS[self.level]
+
+    def at_least(self, level: Level) -> bool:
+        return LEVELS.index(self.level) >= LEVELS.index(level)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "level": self.level, "sentence": self.sentence, "causes": [c.to_dict() for c in self.causes],
+            "remedies": [r.to_dict() for r in self.remedies],
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Verdict:
+        return cls(
+            values["level"],
+            values["sentence"],
+            tuple(Cause(**c) for c in values["causes"]),
+            tuple(Remedy(**r) for r in values["remedies"]),
+        )
