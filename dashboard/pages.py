@@ -12,7 +12,7 @@ from calibrant.dashboard import settings
 from calibrant.dashboard.folder.artifacts import Shelf
 from calibrant.dashboard.folder.index import scan
 from calibrant.dashboard.views import laboratory, overview, production, reliability, training, tryit
-from calibrant.dashboard.widgets.markdown_escape import plain
+from calibrant.dashboard.widgets.elements import said
 from calibrant.errors import CalibrantError
 
 log = logging.getLogger(__name__)
@@ -44,9 +44,9 @@ def _guarded(render: Callable[[Shelf], None]) -> Callable[[], None]:
         try:
             render(scan(settings.current().root))
         except CalibrantError as error:
-            st.error(plain(error), icon=":material/error:")
+            st.error(said(error), icon=":material/error:")
         except OSError as error:
             log.warning("a file could not be read", exc_info=True)
-            st.error(f"A file could not be read: {plain(error.strerror or error)}", icon=":material/error:")
+            st.error(f"A file could not be read: {said(error.strerror or error)}", icon=":material/error:")
 
     return page

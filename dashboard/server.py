@@ -6,6 +6,7 @@ import ctypes
 import errno
 import importlib
 import os
+import signal
 import socket
 import threading
 import time
@@ -15,6 +16,9 @@ import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import click
+
+from calibrant.dashboard import guard
 from calibrant.dashboard.settings import Settings
 from calibrant.dashboard.theme import streamlit_options
 from calibrant.errors import ConfigError
@@ -51,6 +55,12 @@ def options(host: str, port: int, allowed_hosts: Sequence[str]) -> dict[str, obj
         "logger_hideWelcomeMessage": True,
         **streamlit_options(),
     }
+
+
+_UNGUARDED = (
+    "Error: this version of Streamlit serves in a way that Calibrant cannot guard; install another, such as 1.67, with "
+    "pip install 'streamlit==1.67.*'"
+)
 
 
 def choose_port(host: str, wanted: int | None) -> int:
@@ -101,6 +111,7 @@ def run(
     # Streamlit also reads .streamlit/config.toml of the working directory: let that be our own folder.
     os.chdir(script.parent)
     bootstrap.load_config_options(flag_options=flags)
+    guard.stand_before_streamlit(allowed_hosts)
     threading.Thread(target=_watch, args=(address(host, port), when_ready), daemon=True).start()
     bootstrap.run(str(script), False, settings.to_arguments(), flags)
 
@@ -123,9 +134,14 @@ def _watch(url: str, when_ready: Callable[[], None]) -> None:
     for _ in range(600):
         try:
             with opener.open(f"{url}/_stcore/health", timeout=2) as answer:
-                if answer.status == 200:
-                    when_ready()
+                if answer.status != 200:
+                    continue
+                if not guard.is_guarded(answer.headers.get("content-security-policy")):
+                    click.echo(_UNGUARDED, err=True)
+                    os.kill(os.getpid(), signal.SIGTERM)
                     return
+                when_ready()
+                return
         except (urllib.error.URLError, OSError):
             time.sleep(0.1)
 

@@ -14,8 +14,7 @@ from calibrant.dashboard.folder.artifacts import PredictionsRef, Shelf
 from calibrant.dashboard.numbers import measures, traffic
 from calibrant.dashboard.numbers.measures import Target
 from calibrant.dashboard.numbers.predictions_through import Scored
-from calibrant.dashboard.widgets import controls
-from calibrant.dashboard.widgets.markdown_escape import plain
+from calibrant.dashboard.widgets import controls, elements
 from calibrant.errors import CalibrantError, ConfigError
 from calibrant.priors import UNIFORM, shares_of, written
 
@@ -107,7 +106,7 @@ def _typed(predictions: PredictionsRef) -> Target:
         found = shares_of(asked, names, train=predictions.source.train_prior, where="Shares of the classes")
         return _of_rows_here(found.tolist(), predictions)
     except CalibrantError as error:
-        st.warning(plain(error), icon=":material/warning:")
+        st.warning(elements.said(error), icon=":material/warning:")
         return None
 
 

@@ -16,8 +16,7 @@ from calibrant.dashboard.folder.artifacts import Model, Run, Shelf
 from calibrant.dashboard.numbers import rows
 from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.dashboard.server import UPLOAD_MEGABYTES
-from calibrant.dashboard.widgets import controls
-from calibrant.dashboard.widgets.markdown_escape import plain
+from calibrant.dashboard.widgets import controls, elements
 from calibrant.errors import CalibrantError, DataError
 from calibrant.images.decode import IMAGE_SUFFIXES
 
@@ -43,7 +42,7 @@ def choose(shelf: Shelf, model: Model) -> list[Picture]:
         try:
             found.append(Picture(file.name, _decoded(file.getvalue(), file.name), None))
         except CalibrantError as error:
-            st.warning(plain(error), icon=":material/warning:")
+            st.warning(elements.said(error), icon=":material/warning:")
     if len(uploaded) > MOST_PICTURES:
         st.warning(f"Only the first {MOST_PICTURES} are used.", icon=":material/warning:")
     if uploaded:

@@ -10,6 +10,7 @@ from calibrant.dashboard.draw import downloads
 from calibrant.dashboard.folder.artifacts import FeedbackRef, Model, PredictionsRef
 from calibrant.dashboard.folder.files import Stamp, stamp, stamps
 from calibrant.dashboard.numbers.served_prior import served_prior
+from calibrant.dashboard.widgets import elements
 from calibrant.dashboard.widgets.markdown_escape import plain
 from calibrant.errors import DataError
 
@@ -22,7 +23,7 @@ def render(log: FeedbackRef, files: tuple[Stamp, ...], chosen: str, model: Model
     try:
         found = served_prior(log.path, files, chosen, stamps(reference.path), stamp(model.path))
     except DataError as error:
-        st.markdown(plain(error))
+        st.markdown(elements.said(error))
         return
     if found is None:
         return

@@ -16,7 +16,7 @@ from calibrant.dashboard import jobs, settings
 from calibrant.dashboard.draw import downloads
 from calibrant.dashboard.folder.artifacts import FeaturesRef, Shelf
 from calibrant.dashboard.jobs import Job, State
-from calibrant.dashboard.widgets import controls
+from calibrant.dashboard.widgets import controls, elements
 from calibrant.dashboard.widgets.markdown_escape import plain, short
 from calibrant.dashboard.widgets.switches import ALL, MAIN, SECTIONS, Switch, Value, describe, from_link, to_link
 from calibrant.dashboard.widgets.switches import settings as switch_settings
@@ -101,7 +101,7 @@ def _form(features: FeaturesRef) -> None:
     try:
         arguments, kept = _command(features, values, keep=keep)
     except CalibrantError as error:
-        st.error(plain(error), icon=":material/error:")
+        st.error(elements.said(error), icon=":material/error:")
         return
     with left:
         asked = st.button(
@@ -113,7 +113,7 @@ def _form(features: FeaturesRef) -> None:
         try:
             _start(features, values, arguments, kept)
         except CalibrantError as error:
-            st.error(plain(error), icon=":material/error:")
+            st.error(elements.said(error), icon=":material/error:")
             return
         st.rerun()
 
@@ -231,7 +231,7 @@ def _running(root: Path, states: Sequence[State]) -> None:
         with left:
             done = _PROGRESS.search(state.last_line)
             share = int(done[1].replace(",", "")) / max(1, int(done[2].replace(",", ""))) if done else 0.0
-            last = f": {plain(short(state.last_line, 100))}" if state.last_line else ""
+            last = f": {elements.said(state.last_line, 100)}" if state.last_line else ""
             st.progress(
                 min(1.0, share),
                 text=f"Training for {state.seconds:.0f} s{last}. {plain(short(state.job.label, 200))}.",
@@ -248,7 +248,7 @@ def _failed(root: Path, states: Sequence[State]) -> None:
         left, right = st.columns([5, 1], vertical_alignment="center")
         with left:
             why = state.last_line.removeprefix("Error: ") or "it ended without a word"
-            st.error(f"{plain(state.job.label)}: {plain(short(why, 400))}", icon=":material/error:")
+            st.error(f"{plain(state.job.label)}: {elements.said(why, 400)}", icon=":material/error:")
         with right:
             if st.button("Dismiss", key=f"forget-{state.job.id}", width="stretch"):
                 jobs.forget(root, state.job.id)

@@ -19,7 +19,7 @@ from calibrant.dashboard.numbers.measures import Summary
 from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.dashboard.views import comparison
 from calibrant.dashboard.widgets import elements
-from calibrant.dashboard.widgets.markdown_escape import plain, short
+from calibrant.dashboard.widgets.markdown_escape import plain
 from calibrant.errors import CalibrantError
 
 _HELP = {
@@ -117,7 +117,7 @@ def _follow_demo(root: Path) -> None:
         return
     if state.running:
         lines = dict.fromkeys((state.step, state.last_line))  # its own step, and the progress within it
-        text = f"Making the demo for {state.seconds:.0f} s. {plain(short(' '.join(lines), 200))}"
+        text = f"Making the demo for {state.seconds:.0f} s. {elements.said(' '.join(lines), 200)}"
         st.info(text, icon=":material/hourglass_top:")
         if st.button("Cancel", icon=":material/stop:", key="cancel-demo"):
             jobs.cancel(root, state.job.id)
@@ -127,7 +127,7 @@ def _follow_demo(root: Path) -> None:
     if state.succeeded:
         jobs.forget(root, state.job.id)
         st.rerun()
-    st.error(f"The demo stopped: {plain(short(state.last_line, 300))}", icon=":material/error:")
+    st.error(f"The demo stopped: {elements.said(state.last_line, 300)}", icon=":material/error:")
     if st.button("Dismiss", key="forget-demo"):
         jobs.forget(root, state.job.id)
         st.rerun()

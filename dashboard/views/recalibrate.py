@@ -10,6 +10,7 @@ from calibrant.calibration.metrics.table import metric
 from calibrant.dashboard.folder.artifacts import Model
 from calibrant.dashboard.numbers import recalibration
 from calibrant.dashboard.numbers.recalibration import Trial
+from calibrant.dashboard.widgets import elements
 from calibrant.dashboard.widgets.markdown_escape import plain, short
 from calibrant.errors import CalibrantError
 
@@ -19,7 +20,7 @@ def render(model: Model, served: Served) -> None:
     try:
         trial = recalibration.try_out(model, served)
     except CalibrantError as error:
-        st.markdown(plain(error.what[:1].upper() + error.what[1:]) + ". " + plain(error.fix or ""))
+        st.markdown(elements.said(error.what[:1].upper() + error.what[1:]) + ". " + elements.said(error.fix or ""))
         return
     _trial_table(trial)
     new = float(trial.calibrator.parameters["temperature"])

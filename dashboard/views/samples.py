@@ -125,7 +125,7 @@ def _picture(path: pictures.Shown | None) -> None:
     try:
         st.image(pictures.thumbnail(path, 2 * _SIDE), width=_SIDE)
     except CalibrantError as error:
-        st.markdown(f"*{plain(error.what)}*")
+        st.markdown(f"*{elements.said(error.what)}*")
 
 
 def _classes(side: Side, bins: int) -> None:

@@ -102,7 +102,7 @@ def _picture(root: Path, gallery: TokenGallery, picture: TokenPicture) -> None:
         try:
             st.image(pictures.whole(path), width="stretch")
         except CalibrantError as error:
-            st.markdown(f"*{plain(error.what)}*")
+            st.markdown(f"*{elements.said(error.what)}*")
     names, right = gallery.class_names, picture.label == picture.predicted
     verdict = "" if picture.label < 0 else ":material/check: " if right else ":material/close: "
     label = "" if picture.label < 0 or right else f"; label: {plain(short(names[picture.label]))}"

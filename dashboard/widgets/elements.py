@@ -8,9 +8,11 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from calibrant.dashboard import settings
 from calibrant.dashboard.draw import charts, downloads
 from calibrant.dashboard.folder.files import Trouble
 from calibrant.dashboard.theme import Palette, palette
+from calibrant.dashboard.widgets.folder_names import without_folders
 from calibrant.dashboard.widgets.markdown_escape import plain, short
 
 
@@ -46,8 +48,14 @@ def troubles(found: Sequence[Trouble]) -> None:
 
 
 def _line(trouble: Trouble) -> str:
-    text = f"**{plain(short(trouble.where, 80))}** {plain(trouble.what)}"
-    return f"{text}. {plain(trouble.fix[:1].upper() + trouble.fix[1:])}." if trouble.fix else f"{text}."
+    text = f"**{plain(short(trouble.where, 80))}** {said(trouble.what)}"
+    return f"{text}. {said(trouble.fix[:1].upper() + trouble.fix[1:])}." if trouble.fix else f"{text}."
+
+
+def said(message: object, length: int = 1000) -> str:
+    """A message of a command or an error as it may stand on a page: as plain text, no folder of this machine in it."""
+    here = settings.current()
+    return plain(short(without_folders(str(message), (here.root, *here.images)), length))
 
 
 def percent(value: float | None, digits: int = 2) -> str:

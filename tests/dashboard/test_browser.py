@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import re
@@ -196,6 +197,25 @@ def test_a_foreign_host_header_is_refused(server: Server) -> None:
 
     assert status(f"127.0.0.1:{port}") == b"101"
     assert status("evil.example") == b"403"
+
+
+def test_plain_http_refuses_a_foreign_host_and_its_answers_say_what_a_page_may_do(server: Server) -> None:
+    port = int(server.url.rsplit(":", 1)[1])
+
+    def answer(path: str, host: str) -> Any:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("GET", path, headers={"Host": host})
+        found = connection.getresponse()
+        found.read()
+        connection.close()
+        return found
+
+    for path in ("/", "/reliability", "/_stcore/health", "/_stcore/host-config", "/favicon.png"):
+        assert answer(path, "evil.example").status == 403
+        good = answer(path, f"localhost:{port}")
+        assert good.status == 200
+        assert good.getheader("X-Content-Type-Options") == "nosniff"
+        assert "frame-ancestors 'none'" in good.getheader("Content-Security-Policy")
 
 
 def test_it_listens_on_this_machine_only(server: Server) -> None:
