@@ -9,6 +9,7 @@ import sys
 import click
 
 from calibrant._version import __version__
+from calibrant.commands.extras import extra_of
 from calibrant.errors import CalibrantError, ConfigError, MissingExtra, did_you_mean
 
 # name: (where the click command lives, its line in --help, the extra that it needs)
@@ -34,15 +35,8 @@ COMMANDS: dict[str, tuple[str, str, str | None]] = {
     "serve": ("calibrant.serve.cli:serve", "Serve deployed files over the Open Inference Protocol.", None),
     "bench-serve": ("calibrant.serve.callers.bench:bench_serve", "Load a server; compare with onnxruntime.", None),
     "dashboard": ("calibrant.dashboard.cli:dashboard", "Open the reliability dashboard on your runs.", "dashboard"),
-}  # fmt: skip
-
-# Import names of optional packages, for the message that names the extra.
-_OPTIONAL = {
-    "torch": "train", "torchvision": "train", "timm": "train", "safetensors": "train", "sklearn": "train",
-    "pyarrow": "evaluate", "scipy": "evaluate", "matplotlib": "evaluate",
-    "tensorboard": "train", "onnx": "train", "onnxscript": "train", "netcal": "calibration",
-    "streamlit": "dashboard", "altair": "dashboard", "pandas": "dashboard", "vl_convert": "dashboard",
-    "ray": "ray", "grpc": "grpc", "optuna": "search",
+    "doctor": ("calibrant.commands.doctor:doctor", "Say what is installed, what is broken, and how to mend it.", None),
+    "completion": ("calibrant.commands.completion:completion", "Print the completion script of a shell.", None),
 }  # fmt: skip
 
 
@@ -116,7 +110,7 @@ def main() -> None:
         click.echo(f"Error: {where}{error.strerror or error}", err=True)
         sys.exit(2)
     except ModuleNotFoundError as error:
-        extra = _OPTIONAL.get((error.name or "").partition(".")[0])
+        extra = extra_of(error.name or "")
         if debug or extra is None:
             raise
         command = next((a for a in sys.argv[1:] if a in COMMANDS), "this command")
