@@ -5,11 +5,12 @@ The list may only get shorter: who writes the missing file takes the line out.
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("calibrant", "calibration", "serve", "train", "export", "dashboard")
-MOST = 157  # never raise it
+MOST = 148  # never raise it
 # The test file, or folder of them, by which a source without one of its own is seen to work: and its sources.
 TESTED_WITH_OTHERS = {
     "tests/calibration/calibrators": """
@@ -63,7 +64,6 @@ TESTED_WITH_OTHERS = {
         train/predict.py
     """,
     "tests/commands/test_root.py": """
-        calibrant/__main__.py
     """,
     "tests/dashboard/numbers/test_measures.py": """
         dashboard/folder/artifacts.py
@@ -72,7 +72,6 @@ TESTED_WITH_OTHERS = {
         dashboard/numbers/recalibration.py
     """,
     "tests/dashboard/views/test_overview.py": """
-        dashboard/app.py
         dashboard/folder/hashes.py
         dashboard/numbers/served_prior.py
     """,
@@ -166,14 +165,12 @@ TESTED_WITH_OTHERS = {
     """,
     "tests/serve/models/test_batcher.py": """
         serve/models/batch_runner.py
-        serve/models/job.py
     """,
     "tests/serve/models/test_reload.py": """
         serve/models/model.py
     """,
     "tests/serve/monitor/test_monitor.py": """
         serve/http/exposition.py
-        serve/monitor/config.py
         serve/monitor/log_follower.py
     """,
     "tests/serve/processes/test_server.py": """
@@ -185,7 +182,6 @@ TESTED_WITH_OTHERS = {
     "tests/serve/protocol/test_body.py": """
         serve/protocol/answer.py
         serve/protocol/checks.py
-        serve/protocol/request.py
         serve/protocol/tensor_values.py
         serve/protocol/tensors.py
     """,
@@ -197,10 +193,8 @@ TESTED_WITH_OTHERS = {
     "tests/serve/test_core.py": """
         serve/control.py
         serve/inference.py
-        serve/limits.py
         serve/models/derived.py
         serve/models/description.py
-        serve/protocol/pictures.py
     """,
     "tests/test_one_number.py": """
         calibrant/artifacts/onnx_file.py
@@ -210,7 +204,6 @@ TESTED_WITH_OTHERS = {
         calibrant/commands/demo.py
     """,
     "tests/test_public_names.py": """
-        calibrant/_version.py
     """,
     "tests/train/augment/test_mix.py": """
         train/seeds.py
@@ -237,7 +230,6 @@ TESTED_WITH_OTHERS = {
         train/heads/sweep/trials.py
     """,
     "tests/train/heads/test_posthoc.py": """
-        calibrant/settings/heads.py
     """,
     "tests/train/heads/test_run.py": """
         export/config.py
@@ -312,7 +304,14 @@ def mirrored(source: Path) -> Path:
 
 def sources() -> list[Path]:
     found = [p.relative_to(ROOT) for folder in FOLDERS for p in sorted((ROOT / folder).rglob("*.py"))]
-    return [p for p in found if p.name != "__init__.py"]
+    return [p for p in found if p.name != "__init__.py" and _does_something(ROOT / p)]
+
+
+def _does_something(source: Path) -> bool:
+    """Fields and constants alone have no behaviour of their own that a file of tests could hold."""
+    return any(
+        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in ast.walk(ast.parse(source.read_text()))
+    )
 
 
 def listed() -> list[str]:
