@@ -20,7 +20,7 @@ import torch
 
 from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.calibration import Calibrator
-from calibrant.export import export_onnx
+from calibrant.export import Interface, Trained, export_onnx
 from calibrant.export.checks.parity import session
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.progress import table
@@ -32,7 +32,7 @@ def variants() -> dict[str, dict[str, object]]:
     rng = np.random.default_rng(0)
     prior = rng.dirichlet(np.ones(CLASSES) * 2)
     matrix = np.eye(CLASSES) + rng.normal(0, 0.02, (CLASSES, CLASSES))
-    common = {"class_temperatures": rng.uniform(0.6, 1.6, CLASSES), "train_prior": prior, "adjust": 1.0}
+    common = {"trained": Trained(rng.uniform(0.6, 1.6, CLASSES)), "train_prior": prior, "adjust": 1.0}
     zero = [0.0] * CLASSES
 
     def cal(method: str, **parameters: object) -> Calibrator:
@@ -49,8 +49,8 @@ def variants() -> dict[str, dict[str, object]]:
         "dirichlet + tau + prior": {**common, "calibrator": cal("dirichlet", matrix=matrix.tolist(), bias=zero)},
         "isotonic, 16 knots": {**common, "calibrator": cal("isotonic", x=knots, y=knots, kind="linear")},
         "runtime knobs": {**common, "calibrator": cal("temperature", temperature=1.4), "knobs": "runtime"},
-        "energy score": {**common, "ood": {"kind": "energy"}},
-        "float32 NCHW input": {"input": "float32"},
+        "energy score": {**common, "interface": Interface(ood={"kind": "energy"})},
+        "float32 NCHW input": {"interface": Interface(input="float32")},
     }  # fmt: skip
 
 
@@ -77,12 +77,13 @@ def main() -> None:
                 path,
                 class_names=names,
                 preprocessing=Preprocessing((size, size), size),
-                verify=False,
+                comparison=None,
                 **settings,
             )  # type: ignore[arg-type]
             runs[name] = session(path)
-            shape = (8, 3, size, size) if settings.get("input") == "float32" else (8, size, size, 3)
-            images = rng.integers(0, 256, shape).astype(np.float32 if settings.get("input") else np.uint8)
+            floats = settings.get("interface", Interface()).input == "float32"  # type: ignore[attr-defined]
+            shape = (8, 3, size, size) if floats else (8, size, size, 3)
+            images = rng.integers(0, 256, shape).astype(np.float32 if floats else np.uint8)
             feeds[name] = [{"images": images[:1]}, {"images": images}]
             found[name] = {"nodes": len(OnnxFile.open(path).nodes)}
         order, end = list(runs), time.perf_counter() + options.seconds

@@ -45,7 +45,7 @@ from calibrant.calibration.compare import compare
 from calibrant.calibration.metrics.binned_errors import ece_of
 from calibrant.calibration.metrics.rows import read_rows
 from calibrant.calibration.softmax import softmax
-from calibrant.export import edit, export_onnx
+from calibrant.export import Comparison, edit, export_onnx
 from calibrant.export.checks.measure import agreement, quality, run_logits, run_outputs, time_together
 from calibrant.export.quantization.candidates import Data, row
 from calibrant.export.quantization.quantize import quantize
@@ -164,7 +164,11 @@ class Bench:
             self.network.classifier.bias.copy_(bias)
         path, small = scratch / "float.onnx", scratch / "int8.onnx"
         export_onnx(
-            self.network, path, class_names=self.classes, preprocessing=PREPROCESSING, real_images=self.test[::90]
+            self.network,
+            path,
+            class_names=self.classes,
+            preprocessing=PREPROCESSING,
+            comparison=Comparison(self.test[::90]),
         )
         edit.recalibrate(path, fit("temperature", run_logits(path, self.train[held]), self.train_labels[held]))
         start = time.process_time()

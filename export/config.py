@@ -8,6 +8,8 @@ from typing import Literal
 
 from calibrant.errors import ConfigError
 
+Input = Literal["uint8", "float32"]
+
 
 @dataclass(frozen=True)
 class ExportConfig:
@@ -16,7 +18,7 @@ class ExportConfig:
     target_prior: str | None = None  # as calibrant.priors reads it
     prior_floor: float | None = None
     knobs: Literal["baked", "runtime", "required"] = "baked"
-    input: Literal["uint8", "float32"] = "uint8"
+    input: Input = "uint8"
     features: bool = False  # the output `features`
     ood: Literal["none", "energy", "max-softmax", "feature-norm"] = "none"
     opset: int = 18

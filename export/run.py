@@ -14,14 +14,16 @@ from calibrant.artifacts.model_card import ModelCard
 from calibrant.calibration import Calibrator
 from calibrant.errors import CheckFailed, ConfigError, DataError, ModelError
 from calibrant.export.checks import speed
-from calibrant.export.checks.parity import Reference as ReferenceCall
+from calibrant.export.checks.parity import Comparison
 from calibrant.export.checks.stored_predictions import check_predictions, find_predictions, line
 from calibrant.export.config import ExportConfig
 from calibrant.export.edit import restamp
 from calibrant.export.graph.fit_context import threshold, warn_if_moved
+from calibrant.export.graph.reference import TorchReference, prepare
+from calibrant.export.graph.settings import About, Interface, Trained
 from calibrant.export.graph.wrapper import Body
 from calibrant.export.redecide import warn_of_moved_sets
-from calibrant.export.to_onnx import Reference, export_onnx
+from calibrant.export.to_onnx import export_onnx
 from calibrant.images.layouts import list_images
 from calibrant.images.listing import ImageListing
 from calibrant.images.preprocessing import Preprocessing
@@ -53,27 +55,16 @@ def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportC
         class_names=trained.class_names,
         preprocessing=trained.preprocessing,
         calibrator=calibrator,
-        class_temperatures=trained.class_temperatures,
-        gauge=trained.gauge,
+        trained=Trained(trained.class_temperatures, trained.gauge, trained.absorbed),
         train_prior=trained.train_prior,
         target_prior=target,
         adjust=config.adjust,
-        absorbed=trained.absorbed,
         prior_floor=config.prior_floor,
         knobs=config.knobs,
-        input=config.input,
-        outputs=config.outputs(),
-        ood=ood_block(config.ood, trained.feature_norm),
-        opset=config.opset,
-        name=config.name or trained.run.name,
-        description=config.description,
-        author=config.author,
-        licence=config.licence,
-        metrics=dict(calibrator.metrics) if calibrator is not None else {},
+        interface=Interface(config.input, config.outputs(), ood_block(config.ood, trained.feature_norm), config.opset),
         abstain_below=config.abstain_below,
-        source={"run": trained.run.resolve().name, "model": trained.model_name, "checkpoint_sha256": trained.sha256},
-        real_images=real,
-        verify=config.verify,
+        about=_about(config, trained, calibrator),
+        comparison=Comparison(real) if config.verify else None,
     )
     warn_if_moved(card.calibrator, card.prior)
     warn_of_moved_sets(card)
@@ -86,6 +77,17 @@ def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportC
     if stored is None or images is None:
         return card
     return _check_stored(Path(path), card, stored, images)
+
+
+def _about(config: ExportConfig, trained: TrainedModel, calibrator: Calibrator | None) -> About:
+    return About(
+        config.name or trained.run.name,
+        config.description,
+        config.author,
+        config.licence,
+        metrics={} if calibrator is None else dict(calibrator.metrics),
+        source={"run": trained.run.resolve().name, "model": trained.model_name, "checkpoint_sha256": trained.sha256},
+    )
 
 
 def _check_stored(path: Path, card: ModelCard, stored: Path, images: ImageListing) -> ModelCard:
@@ -165,10 +167,9 @@ def real_images(
     return stacked if input == "uint8" else preprocessing.normalise(stacked)
 
 
-def reference_of(trained: TrainedModel, card: ModelCard) -> ReferenceCall:
+def reference_of(trained: TrainedModel, card: ModelCard) -> TorchReference:
     """The run behind the formula of a card: what the deployed file must say."""
     from calibrant.export.graph.assemble import calibrator_of
-    from calibrant.export.to_onnx import prepare
 
     body = Body(prepare(trained.network), card.preprocessing, "uint8" if card.input.dtype == "uint8" else "float32")
-    return Reference(body.eval(), len(card.classes), card, calibrator_of(card))
+    return TorchReference(body.eval(), len(card.classes), card, calibrator_of(card))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("calibrant", "calibration", "serve", "train", "export", "dashboard")
-MOST = 148  # never raise it
+MOST = 147  # never raise it
 # The test file, or folder of them, by which a source without one of its own is seen to work: and its sources.
 TESTED_WITH_OTHERS = {
     "tests/calibration/calibrators": """
@@ -121,7 +121,6 @@ TESTED_WITH_OTHERS = {
     """,
     "tests/export/test_to_onnx.py": """
         export/graph/head.py
-        export/graph/own_prior.py
         export/graph/settings.py
         export/graph/trace.py
     """,

@@ -24,7 +24,7 @@ PROMISED = {
         "smooth_ece", "top_k_accuracy",
     },
     "calibrant.calibration.calibrators": {"METHODS", "Calibrator", "fit"},
-    "calibrant.export": {"ExportConfig", "export_onnx", "export_run"},
+    "calibrant.export": {"About", "Comparison", "ExportConfig", "Interface", "Trained", "export_onnx", "export_run"},
     "calibrant.serve": {"Classifier", "Result", "load"},
     "calibrant.train": {"TrainConfig", "TrainedModel", "fit", "load_run", "predict_run", "train_config"},
     "calibrant.train.losses": {"LOSSES", "Loss", "create_loss"},
@@ -121,3 +121,16 @@ def test_the_commands_are_those_of_the_documents() -> None:
     from calibrant.commands.root import COMMANDS as found
 
     assert set(COMMANDS.split()) <= set(found)
+
+
+def test_an_export_is_called_as_the_documents_say() -> None:
+    pytest.importorskip("onnx")
+    from calibrant.export import export_onnx
+
+    known = inspect.signature(export_onnx).parameters
+    promised = ["class_names", "preprocessing", "calibrator", "train_prior", "target_prior", "adjust", "knobs"]
+    assert [*known][:2] == ["model", "path"]
+    assert {known[name].kind for name in promised} == {inspect.Parameter.KEYWORD_ONLY}
+    assert [name for name in promised if known[name].default is inspect.Parameter.empty] == promised[:2]
+    assert known["knobs"].default == "baked"
+    assert len(known) <= 15  # what else there is to say stands in the records Trained, Interface, About, Comparison

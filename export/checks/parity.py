@@ -53,6 +53,14 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """What a new file is compared with torch on, and how close it must come."""
+
+    images: NDArray[Any] | None = None  # real ones as the graph takes them, beside random ones
+    tolerance: Tolerance | None = None
+
+
+@dataclass(frozen=True)
 class Check:
     """One comparison: a set of images through one session setting in batches of one size."""
 

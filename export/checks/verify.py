@@ -12,12 +12,13 @@ from calibrant.artifacts.model_card import ModelCard
 from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import DataError, FormatError
+from calibrant.export.checks.failure import explain, failure
 from calibrant.export.checks.parity import EVERY_LEVEL, LEVELS, Reference, answers, compare, session
 from calibrant.export.checks.stored_predictions import check_predictions, find_predictions, line
 from calibrant.export.graph.assemble import knob_defaults
+from calibrant.export.graph.reference import lean, prepare
 from calibrant.export.graph.wrapper import Body
 from calibrant.export.run import own_images, real_images, reference_of
-from calibrant.export.to_onnx import explain, failure, lean, prepare
 from calibrant.images.layouts import list_images
 from calibrant.images.listing import ImageListing
 from calibrant.progress import table

@@ -1,8 +1,9 @@
-"""What an export is asked for, refused before any work is done where it means nothing."""
+"""What an export is asked for, in records of what belongs together; refused before any work where it means nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import numpy as np
@@ -10,12 +11,51 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import Prior
 from calibrant.errors import ConfigError, did_you_mean
-from calibrant.export.config import check_threshold
-from calibrant.export.graph.wrapper import Input
+from calibrant.export.config import Input, check_threshold
 from calibrant.shares import check_positive, shares
 
 Vector = Sequence[float] | NDArray[np.floating[Any]]
 OPSETS = range(18, 26)  # torch's exporter writes 18 for every older one; 25 is the newest that onnxruntime 1.31 reads
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training built into the logits, to be done again or taken off in the graph."""
+
+    class_temperatures: Vector | None = None
+    gauge: str = "none"
+    absorbed: float = 0.0  # strength of the prior correction that the loss or the sampler has made
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What goes into the file and what comes out of it.
+
+    `ood` is {"kind": "energy"}, {"kind": "max-softmax"} or {"kind": "feature-norm", "mu": ..., "sd": ...} and adds the
+    output `ood_score`.
+    """
+
+    input: Input = "uint8"
+    outputs: Sequence[str] = ("probabilities", "logits")
+    ood: Mapping[str, Any] | None = None
+    opset: int = 18
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        asked = tuple(self.outputs)
+        return asked if self.ood is None or "ood_score" in asked else (*asked, "ood_score")
+
+
+@dataclass(frozen=True)
+class About:
+    """What the file says about itself."""
+
+    name: str | None = None  # the file's own where it has none
+    description: str = ""
+    author: str | None = None
+    licence: str | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    source: Mapping[str, Any] = field(default_factory=dict)
 
 
 def checked_names(class_names: Sequence[object]) -> tuple[str, ...]:

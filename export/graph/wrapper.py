@@ -6,7 +6,7 @@ p = softmax( cal( g(z) / tau ) - shift ),   shift = a log(pi_train / pi_target)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.errors import ModelError, did_you_mean
+from calibrant.export.config import Input
 from calibrant.export.graph.fold import GAUGES
 from calibrant.images.preprocessing import Preprocessing
-
-Input = Literal["uint8", "float32"]
 
 
 class Body(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,14 @@ from torch import Tensor, nn
 from calibrant.artifacts.model_card import ModelCard, Prior
 from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.calibration import Calibrator
-from calibrant.export import export_onnx
+from calibrant.export import About, Comparison, Interface, Trained, export_onnx
 from calibrant.export.graph.assemble import build_tail, raw_head, write_deployed
 from calibrant.images.preprocessing import Preprocessing
 
 CLASSES = ("ash", "birch", "cedar", "elm", "fir")
 PREPROCESSING = Preprocessing((16, 16), 16)
 PRIOR = (0.5, 0.2, 0.15, 0.1, 0.05)
+RECORDS = {"trained": Trained, "interface": Interface, "about": About, "comparison": Comparison}
 
 
 class TinyNet(nn.Module):
@@ -72,18 +73,21 @@ def deployed(tiny: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("deployed") / "tiny.onnx"
     export_onnx(
         tiny, path, class_names=CLASSES, preprocessing=PREPROCESSING, train_prior=PRIOR,
-        outputs=("probabilities", "logits", "features"),
+        interface=Interface(outputs=("probabilities", "logits", "features")),
     )  # fmt: skip
     return path
 
 
 @pytest.fixture
 def exported(tiny: nn.Module, tmp_path: Path) -> Callable[..., tuple[Path, ModelCard]]:
-    """Exports the tiny network with the options given."""
+    """Exports the tiny network with the options given, each put into the record that has it."""
 
     def make(network: nn.Module | None = None, **options: object) -> tuple[Path, ModelCard]:
         path = tmp_path / "model.onnx"
         settings = {"class_names": CLASSES, "preprocessing": PREPROCESSING, "train_prior": PRIOR, **options}
+        for name, record in RECORDS.items():
+            own = {f.name: settings.pop(f.name) for f in fields(record) if f.name in settings}
+            settings |= {name: record(**own)} if own else {}
         return path, export_onnx(network or tiny, path, **settings)  # type: ignore[arg-type]
 
     return make

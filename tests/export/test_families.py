@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from calibrant.calibration import Calibrator
-from calibrant.export import export_onnx
+from calibrant.export import Comparison, Trained, export_onnx
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.model.feature_model import build_model
 
@@ -63,8 +63,8 @@ def test_family_agrees_with_torch(name: str, tmp_path: Path) -> None:
             layer.weight *= 3.0 / spread
     prior = np.random.default_rng(0).dirichlet(np.ones(10))
     card = export_onnx(
-        network, tmp_path / "m.onnx", class_names=NAMES, preprocessing=preprocessing, real_images=images,
-        class_temperatures=np.linspace(0.7, 1.5, 10), train_prior=prior, adjust=1.0,
+        network, tmp_path / "m.onnx", class_names=NAMES, preprocessing=preprocessing, comparison=Comparison(images),
+        trained=Trained(np.linspace(0.7, 1.5, 10)), train_prior=prior, adjust=1.0,
         calibrator=Calibrator("temperature", 10, {"temperature": 1.3}),
     )  # fmt: skip
     assert card.head is not None

@@ -116,7 +116,7 @@ def test_every_kind_of_head_says_what_torch_says(
     exported: Export, network: type[TinyNet], kind: str
 ) -> None:  # the comparison runs inside export_onnx and fails it
     torch.manual_seed(1)
-    path, card = exported(network(), class_temperatures=[0.5, 1, 1, 2, 3], adjust=1.0, real_images=pixels(16))
+    path, card = exported(network(), class_temperatures=[0.5, 1, 1, 2, 3], adjust=1.0, images=pixels(16))
     assert card.head is not None
     assert card.head.kind == kind
     assert card.verify is not None
@@ -266,7 +266,7 @@ def test_wrong_options_are_named(exported: Export, options: dict[str, Any], mess
 
 
 def test_class_names_may_be_numbers_and_outputs_stand_in_their_order(exported: Export) -> None:
-    path, card = exported(class_names=np.arange(5), outputs=("logits", "probabilities"), verify=False)
+    path, card = exported(class_names=np.arange(5), outputs=("logits", "probabilities"), comparison=None)
     assert card.classes == ("0", "1", "2", "3", "4")
     assert card.outputs == tuple(o.name for o in session(path).get_outputs())
 
@@ -274,7 +274,7 @@ def test_class_names_may_be_numbers_and_outputs_stand_in_their_order(exported: E
 def test_callers_module_is_left_alone(tmp_path: Path) -> None:
     network = TinyNet().train()
     before = {k: v.clone() for k, v in network.state_dict().items()}
-    export_onnx(network, tmp_path / "m.onnx", class_names=CLASSES, preprocessing=PREPROCESSING, verify=False)
+    export_onnx(network, tmp_path / "m.onnx", class_names=CLASSES, preprocessing=PREPROCESSING, comparison=None)
     assert network.training
     assert all(p.requires_grad for p in network.parameters())
     assert all(torch.equal(v, network.state_dict()[k]) for k, v in before.items())
@@ -322,7 +322,7 @@ def test_token_reduced_transformer_says_what_torch_says(exported: Export) -> Non
     plain = timm.create_model("vit_tiny_patch16_224", num_classes=5, img_size=64, patch_size=8, depth=4)
     network = reduce_tokens(plain, "topk", keep_rate=0.5, locations=(1, 2))
     images = pixels(16, seed=1, size=(64, 64))
-    _, card = exported(network, preprocessing=Preprocessing((64, 64), 64), real_images=images, adjust=1.0)
+    _, card = exported(network, preprocessing=Preprocessing((64, 64), 64), images=images, adjust=1.0)
     assert card.verify is not None
     assert card.verify["passed"]
     assert card.head is not None

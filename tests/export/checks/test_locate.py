@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 import torch
@@ -14,7 +13,6 @@ from calibrant.artifacts.model_card import ModelCard
 from calibrant.errors import CheckFailed
 from calibrant.export import to_onnx
 from calibrant.export.checks.locate import first_difference
-from calibrant.export.checks.parity import EVERY_LEVEL, Check, Report, Tolerance
 from calibrant.export.graph.wrapper import Body
 
 from ..conftest import PREPROCESSING, pixels
@@ -57,13 +55,3 @@ def test_export_names_the_module_where_graph_and_network_part(
     with pytest.raises(CheckFailed, match=r"differ by .* made by Conv .* in module body"):
         exported()
     assert (tmp_path / "model.failed.onnx").exists()
-
-
-def test_a_fusion_is_told_from_a_wrong_graph(tiny: nn.Module, tmp_path: Path) -> None:
-    checks = [Check("random", 1, level, 1, 0.1 if level == "all" else 0.0, 0.0, True, level != "all")
-              for level in EVERY_LEVEL]  # fmt: skip
-    report = Report(tuple(checks), Tolerance(), 1.0, 1.0)
-    body = Body(tiny, PREPROCESSING).eval()
-    said = to_onnx.explain(report, tmp_path / "x.onnx", body, torch.from_numpy(pixels(2)))
-    assert said == "without optimisation they agree: a fusion at onnxruntime's level all is what differs"
-    assert np.isfinite(report.worst.probabilities)

@@ -114,7 +114,7 @@ def test_a_calibrator_of_other_classes_is_refused() -> None:
 def test_exporting_with_a_bent_calibrator_agrees_with_torch(
     exported: Callable[..., tuple[Path, ModelCard]], method: str
 ) -> None:
-    _, card = exported(calibrator=fit(method, *data(300)), adjust=1.0, real_images=pixels(64))
+    _, card = exported(calibrator=fit(method, *data(300)), adjust=1.0, images=pixels(64))
     assert card.verify is not None
     assert card.verify["passed"]
 
