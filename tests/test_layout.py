@@ -251,7 +251,7 @@ BREAKS: dict[str, tuple[Callable[[Path], list[str]], str, str]] = {
     "serve imports train by its name as text": (
         wrong_directions, "serve/cli.py", 'x = importlib.import_module("calibrant.train.loop")\n',
     ),
-    "train imports serve": (wrong_directions, "train/loop.py", "from calibrant.serve import load\n"),
+    "train imports serve": (wrong_directions, "train/engine.py", "from calibrant.serve import load\n"),
     "train imports serve as a name": (wrong_directions, "train/cli.py", "from calibrant import serve\n"),
     "calibration imports serve": (wrong_directions, "calibration/evaluation.py", "import calibrant.serve.config\n"),
     "the floor imports a stage": (wrong_directions, "calibrant/config.py", "import calibrant.calibration\n"),

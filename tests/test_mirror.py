@@ -63,8 +63,6 @@ TESTED_WITH_OTHERS = {
     "tests/commands/test_predict.py": """
         train/predict.py
     """,
-    "tests/commands/test_root.py": """
-    """,
     "tests/dashboard/numbers/test_measures.py": """
         dashboard/folder/artifacts.py
     """,
@@ -202,8 +200,6 @@ TESTED_WITH_OTHERS = {
     "tests/test_pipeline.py": """
         calibrant/commands/demo.py
     """,
-    "tests/test_public_names.py": """
-    """,
     "tests/train/augment/test_mix.py": """
         train/seeds.py
     """,
@@ -227,8 +223,6 @@ TESTED_WITH_OTHERS = {
         train/heads/sweep/plan.py
         train/heads/sweep/processes.py
         train/heads/sweep/trials.py
-    """,
-    "tests/train/heads/test_posthoc.py": """
     """,
     "tests/train/heads/test_run.py": """
         export/config.py
@@ -271,9 +265,9 @@ TESTED_WITH_OTHERS = {
         train/config.py
     """,
     "tests/train/test_engine.py": """
-        train/optim.py
+        train/loop/parts.py
     """,
-    "tests/train/test_resume.py": """
+    "tests/train/run/test_resume.py": """
         train/run/history.py
     """,
     "tests/train/vit/reductions/test_ats.py": """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 if TYPE_CHECKING:
-    from calibrant.train.loop import Epoch
+    from calibrant.train.loop.epochs import Epoch
 
 _PATH = click.Path(path_type=Path)
 
@@ -80,8 +80,9 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
     """
     from calibrant.errors import ConfigError
     from calibrant.train.config import TrainConfig, train_config
-    from calibrant.train.engine import fit, resumed_config
+    from calibrant.train.engine import fit
     from calibrant.train.run.folder import CHECKPOINT_FILE
+    from calibrant.train.run.resume import resumed_config
 
     resume, overwrite, as_json = options.pop("resume"), options.pop("overwrite"), options.pop("as_json")
     flags = {k: v for k, v in options.items() if v is not None and k != "clca"}
@@ -199,8 +200,8 @@ def _show(epoch: Epoch) -> None:
 def _report(run: Path, *, as_json: bool) -> None:
     import json
 
-    from calibrant.train.engine import bad_images
     from calibrant.train.run.history import read_history
+    from calibrant.train.run.results import bad_images
 
     lines = read_history(run)
     best = next(line for line in reversed(lines) if line["best"])

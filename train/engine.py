@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibrant.atomic import write_json, write_text
-from calibrant.config import to_table
+from calibrant.atomic import write_json
 from calibrant.errors import ConfigError, DataError
 from calibrant.images.image_set import ImageSet
 from calibrant.images.preprocessing import Preprocessing
@@ -22,7 +21,7 @@ from calibrant.train.augment.crops import Augmentation
 from calibrant.train.augment.donors import Donors
 from calibrant.train.augment.mix import wanted_saliency
 from calibrant.train.augment.saliency import Saliency
-from calibrant.train.config import TrainConfig, train_config
+from calibrant.train.config import TrainConfig
 from calibrant.train.data.loader import BatchPlan, TrainDataset, make_loader
 from calibrant.train.data.pixel_source import prepare_images, worker_count
 from calibrant.train.data.pixels import BadImage, FileStore, PixelStore
@@ -30,32 +29,25 @@ from calibrant.train.data.sources import SAMPLER_STRENGTH, donors_of, read_data,
 from calibrant.train.data.split import Splits
 from calibrant.train.distributed import Ranks, barrier, pick_device, processes, same_start
 from calibrant.train.evaluate import EvalSource
-from calibrant.train.loop import Epoch, Parts, Trainer, autocast
+from calibrant.train.loop.epochs import Epoch
+from calibrant.train.loop.optim import build_optimizer, build_schedule, default_lr
+from calibrant.train.loop.parts import Parts, autocast
+from calibrant.train.loop.trainer import Trainer
 from calibrant.train.losses import create_loss
 from calibrant.train.losses.prior import total_correction
 from calibrant.train.losses.shared.loss import Loss
 from calibrant.train.model.feature_model import FeatureModel
 from calibrant.train.model.network import build_network
 from calibrant.train.model.synced_norm import Synced, sync_batch_norm
-from calibrant.train.optim import build_optimizer, build_schedule, default_lr
-from calibrant.train.predict import write_predictions
-from calibrant.train.run.checkpoint import load_checkpoint, remove_leftovers
-from calibrant.train.run.folder import CHECKPOINT_FILE, CONFIG_FILE, MODEL_FILE, load_run, read_config, save_model
+from calibrant.train.run.checkpoint import remove_leftovers
+from calibrant.train.run.folder import CONFIG_FILE, MODEL_FILE, save_model
 from calibrant.train.run.history import History
+from calibrant.train.run.results import claim, write_results
+from calibrant.train.run.resume import state_to_go_on_from
 from calibrant.train.run.run_record import check_fingerprint, data_corrections, fingerprint_of, model_block, run_block
 from calibrant.train.seeds import seed_everything
-from calibrant.train.vit.gallery import write_gallery
 
 logger = logging.getLogger(__name__)
-
-BAD_IMAGES_FILE = "bad-images.txt"
-# What may differ when a run goes on: it changes where and how fast, not what comes out.
-FREE_ON_RESUME = (
-    "data.workers",
-    "data.cache_dir",
-    "engine.checkpoint_minutes",
-    "engine.checkpoint_updates",
-)
 
 
 def fit(
@@ -86,34 +78,6 @@ def fit(
         raise
 
 
-def resumed_config(out: Path, overrides: Sequence[str] = ()) -> TrainConfig:
-    """The configuration of the run in `out`, to go on with. Overrides are checked by fit()."""
-    table = read_config(out)["config"]
-    return replace(train_config(table, overrides, where=out / CONFIG_FILE), out=out)
-
-
-def _refuse_changes(config: TrainConfig, run: Path) -> None:
-    """Only what cannot change the result may differ from the run that goes on."""
-    # Through the configuration: a run of an earlier version lacks the settings that have come since.
-    before, now = flat(to_table(train_config(read_config(run)["config"], where=run))), flat(to_table(config))
-    for key in sorted({*before, *now}):
-        free = key in FREE_ON_RESUME or key in ("out", "data.path")  # the images themselves are compared
-        if not free and before.get(key) != now.get(key):
-            raise ConfigError(
-                f"{key} was {before.get(key)} and is {now.get(key)}, which cannot change when a run goes on",
-                where=run,
-                fix=f"only {', '.join(FREE_ON_RESUME)} may; start a new run for anything else",
-            )
-
-
-def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} as {"a.b": 1}."""
-    result: dict[str, Any] = {}
-    for key, value in table.items():
-        result |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return result
-
-
 def _fit(
     config: TrainConfig,
     ranks: Ranks,
@@ -125,18 +89,18 @@ def _fit(
 ) -> Path:
     device = pick_device(config.engine.device, ranks)
     config = _resolved(config, device)
-    state = _state_to_go_on_from(config) if resume else None
+    state = state_to_go_on_from(config) if resume else None
     splits = read_data(config.data) if splits is None else splits
     seed_everything(config.seed, "start")
     made = _make(config, splits, device, ranks)
     if ranks.first and state is None:
-        _claim(config.out, overwrite=overwrite)
+        claim(config.out, overwrite=overwrite)
     barrier()
     trainer = _trainer(config, splits, made, device, ranks, state)
     trainer.train(on_epoch)
     barrier()
     if ranks.first:
-        _write_results(config, config.out, splits, made.val, trainer, device)
+        write_results(config, config.out, splits, trainer.parts, trainer.bad, device)
     barrier()
     return config.out
 
@@ -146,15 +110,6 @@ def _resolved(config: TrainConfig, device: torch.device) -> TrainConfig:
     if config.engine.amp == "fp16" and device.type != "cuda":
         raise ConfigError(f"fp16 needs a CUDA device, this is {device.type}", where="engine.amp", fix="use bf16")
     return replace(config, optimizer=replace(config.optimizer, lr=default_lr(config)))
-
-
-def _state_to_go_on_from(config: TrainConfig) -> dict[str, Any]:
-    """The checkpoint of a run that was told otherwise only in what cannot change the result."""
-    checkpoint = config.out / CHECKPOINT_FILE
-    if not checkpoint.is_file():
-        raise ConfigError("has no checkpoint to go on from", where=config.out, fix="start it anew, with --overwrite")
-    _refuse_changes(config, config.out)
-    return load_checkpoint(checkpoint)
 
 
 @dataclass(frozen=True)
@@ -273,75 +228,3 @@ def _parts(config: TrainConfig, made: _Made, device: torch.device, ranks: Ranks)
 
         ema = ModelEmaV3(network, decay=engine.ema_decay, use_warmup=engine.ema_warmup)
     return Parts(network, loss, optimizer, schedule, ema, plan, loader, made.val, made.preprocessing, device, ranks)
-
-
-def _claim(run: Path, *, overwrite: bool) -> None:
-    """The run folder, empty of an earlier run."""
-    if run.exists() and not run.is_dir():
-        raise ConfigError("is a file; give a folder", where=run)
-    if (run / CONFIG_FILE).exists():
-        if not overwrite:
-            raise ConfigError(
-                "holds a run already", where=run, fix="pass --resume to go on, --overwrite, or another --out"
-            )
-        for name in (MODEL_FILE, CHECKPOINT_FILE, CONFIG_FILE, "metrics.jsonl", BAD_IMAGES_FILE):
-            (run / name).unlink(missing_ok=True)
-        for file in [*(run / "predictions").glob("*.parquet"), *(run / "tb").glob("events.*")]:
-            file.unlink()
-    try:
-        run.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot be made ({error.strerror})", where=run) from None
-
-
-def _write_results(
-    config: TrainConfig, run: Path, splits: Splits, val: EvalSource, trainer: Trainer, device: torch.device
-) -> None:
-    """Predictions of the best epoch, and the list of images that could not be read."""
-    engine, skip = config.engine, config.data.on_bad_image == "skip"
-    model = load_run(run)
-    model.network.to(device)
-    cached = not isinstance(trainer.parts.loader.dataset.store, FileStore)  # type: ignore[attr-defined]
-    workers = worker_count(config, cache=cached)
-    sources = (
-        {"val": val}
-        if trainer.parts.ranks.world == 1
-        else {
-            "val": EvalSource(
-                splits.val,
-                model.preprocessing,
-                cache=False,
-                workers=workers,
-                skip_bad=skip,
-                what="validation images",
-            )
-        }
-    )
-    if splits.test is not None and len(splits.test):
-        sources["test"] = EvalSource(
-            splits.test, model.preprocessing, cache=False, workers=workers, skip_bad=skip, what="test images"
-        )
-    for split, source in sources.items():
-        write_predictions(
-            model,
-            source,
-            run / "predictions" / f"{split}.parquet",
-            split=split,
-            device=device,
-            batch_size=max(64, engine.batch_size),
-            features=engine.features,
-        )
-        trainer.bad += source.bad
-    last = next(reversed(sources))
-    write_gallery(model, sources[last], run, split=last, device=device)
-    bad = {b.id: b.why for b in trainer.bad}
-    if bad:
-        write_text(run / BAD_IMAGES_FILE, "".join(f"{name}\t{why}\n" for name, why in sorted(bad.items())))
-        what = "image" if len(bad) == 1 else "images"
-        logger.warning("%d %s could not be read, left out; see %s", len(bad), what, run / BAD_IMAGES_FILE)
-
-
-def bad_images(run: Path) -> list[str]:
-    """Images that a run left out."""
-    file = run / BAD_IMAGES_FILE
-    return [line.partition("\t")[0] for line in file.read_text().splitlines()] if file.is_file() else []

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,13 +18,12 @@ from calibrant.images.preprocessing import Preprocessing
 from calibrant.train import TrainConfig, fit, load_run, predict_run
 from calibrant.train.config import train_config
 from calibrant.train.data.split import Splits
-from calibrant.train.engine import resumed_config
-from calibrant.train.loop import Epoch
-from calibrant.train.losses import LOSSES, DoubleCorrectionWarning, MixedTarget, create_loss
+from calibrant.train.loop.epochs import Epoch
+from calibrant.train.losses import LOSSES, DoubleCorrectionWarning, create_loss
 from calibrant.train.model.network import build_network
-from calibrant.train.optim import build_optimizer, build_schedule
 from calibrant.train.run.checkpoint import load_checkpoint, save_checkpoint
 from calibrant.train.run.folder import CHECKPOINT_FILE, MODEL_FILE
+from calibrant.train.run.resume import resumed_config
 
 Small = Callable[..., TrainConfig]
 
@@ -85,7 +83,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
     config = small(*settings)
     whole = fit(replace(config, out=tmp_path / "whole"))
 
-    import calibrant.train.loop as loop
+    import calibrant.train.loop.trainer as trainer
 
     written = 0
 
@@ -96,7 +94,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
         if written > stop_after:
             raise _StopError
 
-    monkeypatch.setattr(loop, "save_checkpoint", failing)
+    monkeypatch.setattr(trainer, "save_checkpoint", failing)
     with pytest.raises(_StopError):
         fit(replace(config, out=tmp_path / "parts"))
     monkeypatch.undo()
@@ -155,55 +153,6 @@ def test_patience_ends_a_run_that_no_longer_improves(small: Small) -> None:
     config = small("schedule.epochs=30", "optimizer.lr=0.0", "engine.patience=3", "model.name=test_vit")
     run = fit(config)
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 4
-
-
-def test_an_unreadable_image_stops_or_is_left_out_and_listed(small: Small, image_folder: Path, tmp_path: Path) -> None:
-    root = shutil.copytree(image_folder, tmp_path / "torn")
-    for name in ("train/red/003.png", "val/blue/001.png", "test/green/002.png"):
-        (root / name).write_bytes(b"not an image")
-    for cache in ("on", "off"):
-        config = small(f"data.path={root}", f"data.cache={cache}", "data.workers=0", "schedule.epochs=1")
-        with pytest.raises(DataError, match=r"(train/red/003|val/blue/001)\.png: not a JPEG"):
-            fit(config, overwrite=True)
-        run = fit(
-            replace(
-                config, data=replace(config.data, on_bad_image="skip"), engine=replace(config.engine, drop_last=False)
-            ),
-            overwrite=True,
-        )
-        listed = [line.split("\t")[0] for line in (run / "bad-images.txt").read_text().splitlines()]
-        assert listed == ["test/green/002.png", "train/red/003.png", "val/blue/001.png"]
-        assert len(read_predictions(run / "predictions" / "val.parquet")) == 14
-
-
-def test_a_run_is_not_overwritten_unless_asked(small: Small) -> None:
-    config = small("schedule.epochs=1")
-    fit(config)
-    with pytest.raises(ConfigError, match="holds a run already"):
-        fit(config)
-    fit(config, overwrite=True)
-
-
-def test_going_on_refuses_other_settings_and_other_images(small: Small, image_folder: Path, tmp_path: Path) -> None:
-    root = shutil.copytree(image_folder, tmp_path / "grown")
-    run = fit(small("schedule.epochs=1", f"data.path={root}"))
-    with pytest.raises(ConfigError, match="optimizer.lr was 0.001 and is 1.0"):
-        fit(resumed_config(run, ["optimizer.lr=1.0"]), resume=True)
-    shutil.copy(root / "train/red/001.png", root / "train/red/zzz.png")
-    with pytest.raises(DataError, match="not those that the run started with"):
-        fit(resumed_config(run, []), resume=True)
-
-
-def test_a_run_of_an_earlier_version_goes_on_though_it_lacks_newer_settings(small: Small) -> None:
-    run = fit(small("schedule.epochs=1"))
-    file = run / "config.json"
-    block = json.loads(file.read_text())
-    del block["config"]["augment"]["transplant"]
-    del block["config"]["engine"]["sync_bn"]
-    file.write_text(json.dumps(block))
-    before = (run / MODEL_FILE).read_bytes()
-    assert fit(resumed_config(run, []), resume=True) == run
-    assert (run / MODEL_FILE).read_bytes() == before  # it was finished: nothing to train
 
 
 def test_foreign_newer_and_unfinished_runs_are_refused_by_name(small: Small, tmp_path: Path) -> None:
@@ -361,28 +310,6 @@ def test_transplants_and_mixing_that_could_do_nothing_are_refused(small: Small) 
         train_config({"augment": {"superpixel_mix": 3}, "model": reduced})
 
 
-def test_a_transplanted_row_carries_the_label_of_its_donor(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    import calibrant.train.loop as loop
-
-    seen: list[tuple[list[int], list[int], list[float]]] = []
-    original = loop.mix_donors
-
-    def noted(*arguments: Any) -> tuple[torch.Tensor, MixedTarget]:
-        x, target = original(*arguments)
-        lam = torch.as_tensor(target.lam)
-        seen.append((target.y1[lam < 1].tolist(), target.y2[lam < 1].tolist(), lam[lam < 1].tolist()))
-        assert torch.equal(target.y1[lam == 1], target.y2[lam == 1])
-        return x, target
-
-    monkeypatch.setattr(loop, "mix_donors", noted)
-    fit(small("augment.transplant=1.0", "schedule.epochs=6", "augment.transplant_area=[0.2, 0.4]"))
-    own, lent = ([k for batch in seen for k in batch[i]] for i in (0, 1))
-    assert set(own) == {0}  # 14 of 31; 10 and 7 are below the average
-    assert set(lent) == {1, 2}
-    assert lent.count(2) > 4 * lent.count(1)  # they lack 10/3 and 1/3
-    assert all(0.55 < share < 0.85 for batch in seen for share in batch[2])
-
-
 def test_an_unreadable_donor_lends_nothing_and_is_listed(small: Small, image_folder: Path, tmp_path: Path) -> None:
     root = shutil.copytree(image_folder, tmp_path / "torn")
     for i in range(7):
@@ -442,38 +369,6 @@ def test_evaluation_transform_follows_the_settings(small: Small) -> None:
     assert made("model.image_size=128", "model.crop_pct=0.5").resize == 256
     assert made().mean == (0.5, 0.5, 0.5)  # the model's own
     assert made("model.normalise=imagenet").mean == (0.485, 0.456, 0.406)
-
-
-def test_rates_follow_the_schedule_by_updates(small: Small) -> None:
-    """Cosine: up to lr over 2 of 10 epochs, down to min_lr at epoch 8, there to the end."""
-    config = small("schedule.epochs=10", "schedule.warmup_epochs=2", "schedule.cooldown_epochs=2", "optimizer.lr=0.01",
-                   "schedule.min_lr=0.001", "schedule.warmup_lr=0.0")  # fmt: skip
-    weight = torch.nn.Parameter(torch.zeros(1))
-    optimizer = torch.optim.SGD([{"params": [weight], "initial_lr": 0.01}], lr=0.01)
-    schedule = build_schedule(config, optimizer, updates_per_epoch=5)
-    rates = {}
-    for update in (0, 5, 10, 25, 40, 49):
-        schedule.step_update(update)
-        rates[update] = optimizer.param_groups[0]["lr"]
-    cosine = {u: 0.001 + 0.009 * (1 + np.cos(np.pi * u / 40)) / 2 for u in (10, 25)}
-    expected = {0: 0.0, 5: 0.005, **cosine, 40: 0.001, 49: 0.001}
-    assert rates == pytest.approx(expected)
-
-
-def test_layer_decay_and_the_loss_s_own_group_reach_the_optimizer(small: Small) -> None:
-    config = small("model.name=test_vit", "optimizer.layer_decay=0.5", "optimizer.loss_lr=0.5", "loss.name=fedlas-ls")
-    network, _ = build_network(config, 3)
-    loss = create_loss("fedlas-ls", num_classes=3)
-    optimizer = build_optimizer(config, network, loss)
-    assert min(g.get("lr_scale", 1.0) for g in optimizer.param_groups) < 0.2
-    own = optimizer.param_groups[-1]
-    assert {id(p) for p in own["params"]} == {id(p) for p in loss.parameters()}
-    assert (own["lr"], own["weight_decay"]) == (0.5, 0.0)
-    undecayed = {id(p) for g in optimizer.param_groups if g["weight_decay"] == 0 for p in g["params"]}
-    names = {n for n, p in network.network.named_parameters() if id(p) in undecayed}
-    assert "pos_embed" in names
-    assert "blocks.0.attn.qkv.bias" in names
-    assert "blocks.0.attn.qkv.weight" not in names
 
 
 def test_a_full_disk_is_told_in_one_line_and_nothing_is_half_written(small: Small) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from calibrant.train import load_run
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.slow

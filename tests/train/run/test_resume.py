@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from calibrant.errors import ConfigError, DataError
+from calibrant.train import TrainConfig, fit
+from calibrant.train.run.folder import MODEL_FILE
+from calibrant.train.run.resume import resumed_config
+
+Small = Callable[..., TrainConfig]
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def _run(table: dict[str, object], folder: Path, kills: int) -> dict[str, int]:
@@ -50,3 +59,25 @@ def test_ten_kills_leave_the_bits_of_a_run_that_was_never_killed(image_folder: P
     ]  # fmt: skip
     assert len(lines[0]) == 12
     assert lines[0] == lines[1]
+
+
+def test_going_on_refuses_other_settings_and_other_images(small: Small, image_folder: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(image_folder, tmp_path / "grown")
+    run = fit(small("schedule.epochs=1", f"data.path={root}"))
+    with pytest.raises(ConfigError, match="optimizer.lr was 0.001 and is 1.0"):
+        fit(resumed_config(run, ["optimizer.lr=1.0"]), resume=True)
+    shutil.copy(root / "train/red/001.png", root / "train/red/zzz.png")
+    with pytest.raises(DataError, match="not those that the run started with"):
+        fit(resumed_config(run, []), resume=True)
+
+
+def test_a_run_of_an_earlier_version_goes_on_though_it_lacks_newer_settings(small: Small) -> None:
+    run = fit(small("schedule.epochs=1"))
+    file = run / "config.json"
+    block = json.loads(file.read_text())
+    del block["config"]["augment"]["transplant"]
+    del block["config"]["engine"]["sync_bn"]
+    file.write_text(json.dumps(block))
+    before = (run / MODEL_FILE).read_bytes()
+    assert fit(resumed_config(run, []), resume=True) == run
+    assert (run / MODEL_FILE).read_bytes() == before  # it was finished: nothing to train

@@ -16,8 +16,9 @@ from pathlib import Path
 import torch
 
 from calibrant.train.config import train_config
-from calibrant.train.engine import fit, resumed_config
+from calibrant.train.engine import fit
 from calibrant.train.run.folder import CHECKPOINT_FILE
+from calibrant.train.run.resume import resumed_config
 
 
 def child(table: dict[str, object], workers: int) -> None:

@@ -4,101 +4,35 @@ from __future__ import annotations
 
 import logging
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
-from calibrant.calibration.metrics.table import metric
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import ConfigError, DataError, ModelError
-from calibrant.images.preprocessing import Preprocessing
 from calibrant.progress import bar
-from calibrant.train.augment.mix import mix, mix_donors
-from calibrant.train.augment.saliency import Saliency
 from calibrant.train.config import TrainConfig
-from calibrant.train.data.loader import Batch, BatchPlan, to_network
+from calibrant.train.data.loader import Batch, to_network
 from calibrant.train.data.pixels import BadImage
-from calibrant.train.distributed import Ranks, any_rank, gather_uneven, same_buffers
-from calibrant.train.evaluate import EvalSource, run_network, validation_metrics
-from calibrant.train.losses.shared.loss import Loss
-from calibrant.train.losses.shared.target import MixedTarget
+from calibrant.train.distributed import any_rank, gather_uneven, same_buffers
+from calibrant.train.evaluate import run_network, validation_metrics
+from calibrant.train.loop.epochs import Epoch, Position, is_better
+from calibrant.train.loop.interrupts import Interrupts
+from calibrant.train.loop.mixing import mixed
+from calibrant.train.loop.parts import Parts, autocast
 from calibrant.train.model.feature_model import FeatureModel
-from calibrant.train.model.synced_norm import Synced
 from calibrant.train.run.checkpoint import save_checkpoint
 from calibrant.train.run.folder import CHECKPOINT_FILE, MODEL_FILE
 from calibrant.train.run.history import History
-from calibrant.train.seeds import generator, seed_everything
+from calibrant.train.seeds import seed_everything
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """What one epoch came to."""
-
-    epoch: int  # from 1
-    epochs: int
-    train_loss: float
-    val: dict[str, float]
-    best: bool
-    seconds: float
-
-
-@dataclass
-class Parts:
-    """What the loop drives; made by engine.py."""
-
-    network: FeatureModel
-    loss: Loss
-    optimizer: torch.optim.Optimizer
-    schedule: Any
-    ema: Any  # timm's ModelEmaV3, or None
-    plan: BatchPlan
-    loader: DataLoader[Batch]
-    val: EvalSource
-    preprocessing: Preprocessing
-    device: torch.device
-    ranks: Ranks
-    saliency: Saliency | None = None  # where mixing or transplants ask for it
-    norms: Sequence[Synced] = ()
-
-
-@dataclass
-class Position:
-    """Where the run stands; with the tensors, all that a checkpoint holds."""
-
-    epoch: int = 0
-    step: int = 0  # micro-batches done in this epoch
-    update: int = 0
-    loss_sum: float = 0.0
-    loss_rows: int = 0
-    best: float | None = None
-    best_tie: float | None = None  # NLL of the best epoch: decides between equal accuracies
-    best_epoch: int = 0
-    stale: int = 0  # epochs since the best one
-
-
-def is_better(val: dict[str, float], best: float | None, best_tie: float | None, *, by: str) -> bool:
-    """An epoch beats the best one so far by the metric `by`, or equals it with a lower NLL."""
-    if best is None or best_tie is None:
-        return True
-    gain = (-1.0 if metric(by).better == "lower" else 1.0) * (val[by] - best)
-    return gain > 0 or (gain == 0 and val["nll"] < best_tie)
-
-
-def autocast(amp: str, device: torch.device) -> AbstractContextManager[None]:
-    dtype = {"none": None, "bf16": torch.bfloat16, "fp16": torch.float16}[amp]
-    return nullcontext() if dtype is None else torch.autocast(device.type, dtype=dtype)
 
 
 class Trainer:
@@ -117,7 +51,7 @@ class Trainer:
         self.at = Position()
         self.bad: list[BadImage] = []
         self._pending: list[tuple[Tensor, int, tuple[int, int, int]]] = []
-        self._interrupted = False
+        self._interrupts = Interrupts()
         self._saved_at = time.monotonic()
         engine = config.engine
         self._scaler = torch.amp.GradScaler("cuda") if engine.amp == "fp16" else None
@@ -137,7 +71,7 @@ class Trainer:
         epochs = self.config.schedule.epochs
         if self.at.update == 0 and self.at.step == 0:
             self._checkpoint()
-        with self._catching_interrupts():
+        with self._interrupts.caught():
             while self.at.epoch < epochs and not self._out_of_patience():
                 started = time.monotonic()
                 self._epoch()
@@ -177,7 +111,7 @@ class Trainer:
         x = to_network(batch.pixels, parts.preprocessing, parts.device, channels_last=self.config.engine.channels_last)
         labels = batch.labels.to(parts.device, non_blocking=True)
         indices = batch.indices.to(parts.device, non_blocking=True)
-        x, target = self._mixed(x, labels, batch, at.epoch * plan.steps + at.step)
+        x, target = mixed(parts, self.config, x, labels, batch, at.epoch * plan.steps + at.step)
         for norm in parts.norms:
             norm.real_rows = plan.own_rows(at.step)
         hold = nullcontext() if sync or parts.ranks.world == 1 else self._ddp().no_sync()
@@ -206,26 +140,6 @@ class Trainer:
                 fix="use 2 or more, or a larger image_size",
             ) from None
         return logits, features
-
-    def _mixed(self, x: Tensor, labels: Tensor, batch: Batch, micro: int) -> tuple[Tensor, Tensor | MixedTarget]:
-        """The batch after mixing or transplants. Of several processes each mixes its own rows by its own draw, but all
-        do the same kind of thing: losses gather targets of one kind.
-        """
-        parts, augment, seed = self.parts, self.config.augment, self.config.seed
-        rng = generator(seed, "mix", micro, parts.ranks.rank)
-        x, target = mix(x, labels, augment, rng, parts.saliency, generator(seed, "mixing", micro))
-        if not augment.transplant or isinstance(target, MixedTarget):
-            return x, target
-        lent = batch.donated
-        if lent is None:
-            return x, MixedTarget(labels, labels, 1.0)
-        assert parts.saliency is not None  # wanted_saliency() gives one where there are donors
-        donors = to_network(
-            lent.pixels, parts.preprocessing, parts.device, channels_last=self.config.engine.channels_last
-        )
-        return mix_donors(
-            x, labels, donors, lent.labels.to(parts.device), lent.rows.to(parts.device), augment, rng, parts.saliency
-        )
 
     def _read_losses(self) -> None:
         """Add up the losses since the last call, and stop at one that is not finite."""
@@ -260,7 +174,7 @@ class Trainer:
     def _between_updates(self) -> None:
         """Only here may a checkpoint be written: an update is never half done."""
         engine, at = self.config.engine, self.at
-        if any_rank(self._interrupted, self.parts.device):
+        if any_rank(self._interrupts.noted, self.parts.device):
             self._checkpoint()
             raise KeyboardInterrupt
         due = engine.checkpoint_updates is not None and at.update % engine.checkpoint_updates == 0
@@ -378,26 +292,6 @@ class Trainer:
             where=self.run,
             fix="lower the learning rate, clip gradients (optimizer.clip_norm) or turn off amp",
         )
-
-    @contextmanager
-    def _catching_interrupts(self) -> Iterator[None]:
-        """The first Ctrl-C lets the running update end and be saved; the second one stops at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def note(signum: int, frame: Any) -> None:
-            if self._interrupted:
-                raise KeyboardInterrupt
-            self._interrupted = True
-
-        before = signal.signal(signal.SIGINT, note)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
-        if self._interrupted:
-            raise KeyboardInterrupt
 
     def _autocast(self) -> AbstractContextManager[None]:
         return autocast(self.config.engine.amp, self.parts.device)

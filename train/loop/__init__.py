@@ -1,0 +1,1 @@
+"""The training loop: what it is made of, one step after another, and where it stands."""

@@ -1,0 +1,42 @@
+"""Where a run stands, what an epoch came to, and which epoch is the best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from calibrant.calibration.metrics.table import metric
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch came to."""
+
+    epoch: int  # from 1
+    epochs: int
+    train_loss: float
+    val: dict[str, float]
+    best: bool
+    seconds: float
+
+
+@dataclass
+class Position:
+    """Where the run stands; with the tensors, all that a checkpoint holds."""
+
+    epoch: int = 0
+    step: int = 0  # micro-batches done in this epoch
+    update: int = 0
+    loss_sum: float = 0.0
+    loss_rows: int = 0
+    best: float | None = None
+    best_tie: float | None = None  # NLL of the best epoch: decides between equal accuracies
+    best_epoch: int = 0
+    stale: int = 0  # epochs since the best one
+
+
+def is_better(val: dict[str, float], best: float | None, best_tie: float | None, *, by: str) -> bool:
+    """An epoch beats the best one so far by the metric `by`, or equals it with a lower NLL."""
+    if best is None or best_tie is None:
+        return True
+    gain = (-1.0 if metric(by).better == "lower" else 1.0) * (val[by] - best)
+    return gain > 0 or (gain == 0 and val["nll"] < best_tie)

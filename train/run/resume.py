@@ -1,0 +1,59 @@
+"""Going on with a run: its own configuration, its checkpoint, and what may not change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from calibrant.config import to_table
+from calibrant.errors import ConfigError
+from calibrant.train.config import TrainConfig, train_config
+from calibrant.train.run.checkpoint import load_checkpoint
+from calibrant.train.run.folder import CHECKPOINT_FILE, CONFIG_FILE, read_config
+
+# What may differ when a run goes on: it changes where and how fast, not what comes out.
+FREE_ON_RESUME = (
+    "data.workers",
+    "data.cache_dir",
+    "engine.checkpoint_minutes",
+    "engine.checkpoint_updates",
+)
+
+
+def resumed_config(out: Path, overrides: Sequence[str] = ()) -> TrainConfig:
+    """The configuration of the run in `out`, to go on with. Overrides are checked by fit()."""
+    table = read_config(out)["config"]
+    return replace(train_config(table, overrides, where=out / CONFIG_FILE), out=out)
+
+
+def _refuse_changes(config: TrainConfig, run: Path) -> None:
+    """Only what cannot change the result may differ from the run that goes on."""
+    # Through the configuration: a run of an earlier version lacks the settings that have come since.
+    before, now = flat(to_table(train_config(read_config(run)["config"], where=run))), flat(to_table(config))
+    for key in sorted({*before, *now}):
+        free = key in FREE_ON_RESUME or key in ("out", "data.path")  # the images themselves are compared
+        if not free and before.get(key) != now.get(key):
+            raise ConfigError(
+                f"{key} was {before.get(key)} and is {now.get(key)}, which cannot change when a run goes on",
+                where=run,
+                fix=f"only {', '.join(FREE_ON_RESUME)} may; start a new run for anything else",
+            )
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} as {"a.b": 1}."""
+    result: dict[str, Any] = {}
+    for key, value in table.items():
+        result |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return result
+
+
+def state_to_go_on_from(config: TrainConfig) -> dict[str, Any]:
+    """The checkpoint of a run that was told otherwise only in what cannot change the result."""
+    checkpoint = config.out / CHECKPOINT_FILE
+    if not checkpoint.is_file():
+        raise ConfigError("has no checkpoint to go on from", where=config.out, fix="start it anew, with --overwrite")
+    _refuse_changes(config, config.out)
+    return load_checkpoint(checkpoint)
