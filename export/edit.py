@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import KEY, ModelCard
-from calibrant.artifacts.onnx_file import OnnxFile, rewrite
+from calibrant.artifacts.onnx_file import OnnxFile
+from calibrant.artifacts.onnx_rewrite import rewrite
 from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.calibration.label_shift.files import resolved, served_file
 from calibrant.errors import CheckFailed, ConfigError, DataError, did_you_mean

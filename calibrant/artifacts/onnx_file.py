@@ -1,20 +1,16 @@
-"""Reads and edits an ONNX file as bytes on disk, without the onnx package and without loading it into memory.
+"""Reads an ONNX file as bytes on disk, without the onnx package and without loading it into memory.
 
-`OnnxFile` walks the file's fields and keeps only where each thing lies. `rewrite` streams a new file in which some
-nodes, initializers, outputs and metadata are replaced; everything else is copied byte for byte. A 100 MB file takes
-about 0.1 s, and memory does not grow with the file.
+`OnnxFile` walks the file's fields and keeps only where each thing lies.
 """
 
 from __future__ import annotations
 
-import filecmp
 import hashlib
 import mmap
 import os
-import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,7 +19,6 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts import onnx_wire as wire
 from calibrant.artifacts.model_card import KEY, ModelCard
-from calibrant.atomic import replacing
 from calibrant.errors import DataError, FormatError
 
 OWN = "calibrant/"  # prefix of the names of every node, value and initializer that editing may replace
@@ -72,7 +67,7 @@ class OnnxFile:
     @classmethod
     def open(cls, path: str | Path) -> OnnxFile:
         path = Path(path)
-        with _mapped(path) as buffer:
+        with mapped(path) as buffer:
             try:
                 return _parse(path, buffer)
             except wire.Damaged as error:
@@ -120,7 +115,7 @@ class OnnxFile:
                     continue
                 digest.update(f"{name}|{tensor.dtype}|{','.join(map(str, tensor.dims))}|".encode())
                 for span in tensor.data:
-                    for chunk in _chunks(stream, span):
+                    for chunk in chunks(stream, span):
                         digest.update(chunk)
                 if tensor.external:
                     self._hash_external(tensor, digest.update)
@@ -137,7 +132,7 @@ class OnnxFile:
         except ValueError:
             raise FormatError(f"initializer {tensor.name} lies at no number of bytes", where=self.path) from None
         with open(data, "rb") as stream:
-            for chunk in _chunks(stream, (begin, begin + length)):
+            for chunk in chunks(stream, (begin, begin + length)):
                 update(chunk)
 
     def _location(self, tensor: Tensor) -> str:
@@ -151,7 +146,7 @@ class OnnxFile:
         """sha256 of the graph's bytes: changes with every node and weight, not with the metadata."""
         digest = hashlib.sha256()
         with open(self.path, "rb") as stream:
-            for chunk in _chunks(stream, self.graph):
+            for chunk in chunks(stream, self.graph):
                 digest.update(chunk)
         return digest.hexdigest()
 
@@ -163,131 +158,6 @@ class OnnxFile:
 
     def external_names(self) -> tuple[str, ...]:
         return tuple(sorted({self._location(t) for t in self.initializers.values() if t.external}))
-
-
-@dataclass(frozen=True)
-class GraphEdit:
-    """Takes out everything under the prefix `calibrant/` and the listed names; puts the rest in."""
-
-    nodes: Sequence[wire.Node] = ()
-    initializers: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
-    inputs: Sequence[wire.Value] | None = None  # None keeps them
-    outputs: Sequence[wire.Value] | None = None
-    drop_initializers: frozenset[str] = frozenset()
-
-
-def rewrite(
-    source: OnnxFile,
-    target: str | Path,
-    *,
-    edit: GraphEdit | None = None,
-    metadata: Callable[[OnnxFile], Mapping[str, str]],
-    drop_keys: Collection[str] = (KEY,),
-    producer: tuple[str, str] | None = None,
-    description: str | None = None,
-) -> OnnxFile:
-    """Writes `source` to `target` with the edit made and its `drop_keys` out of the metadata.
-
-    `metadata` is called with the new graph on disk, so that it can hash it, and gives the keys to append.
-    `target` may be the source's own path: the new file takes its place when it is complete.
-    """
-    target = Path(target)
-    try:
-        _copy_external(source, target)
-        with _mapped(source.path) as buffer:
-            parts = _model_parts(buffer, source, edit, drop_keys, producer, description)
-        with open(source.path, "rb") as stream, replacing(target) as temporary:
-            with open(temporary, "wb") as out:
-                for part in parts:
-                    if isinstance(part, bytes):
-                        out.write(part)
-                    else:
-                        for chunk in _chunks(stream, part):
-                            out.write(chunk)
-            keys = metadata(OnnxFile.open(temporary))
-            with open(temporary, "ab") as out:  # protobuf lets a field stand anywhere, so also behind the graph
-                for key, value in keys.items():
-                    out.write(wire.blob(14, wire.blob(1, key) + wire.blob(2, value)))
-    except OSError as error:
-        raise DataError(f"cannot be written ({error.strerror or error})", where=target) from None
-    return OnnxFile.open(target)
-
-
-def _copy_external(source: OnnxFile, target: Path) -> None:
-    """Weights beside the file go along to another folder; the names are in the graph, so they cannot change."""
-    folder = Path(os.path.realpath(target)).parent
-    if folder == source.path.parent.resolve():
-        return
-    for name in source.external_names():
-        data, beside = source.path.parent / name, folder / name
-        if beside.exists() and not filecmp.cmp(data, beside, shallow=False):
-            raise DataError("is the weights file of another model", where=beside, fix="write to another folder")
-        beside.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(data, beside)
-
-
-Part = bytes | Span
-
-
-def _model_parts(
-    buffer: memoryview,
-    source: OnnxFile,
-    edit: GraphEdit | None,
-    drop_keys: Collection[str],
-    producer: tuple[str, str] | None,
-    description: str | None,
-) -> list[Part]:
-    """The new file as literal bytes and ranges of the old one."""
-    parts: list[Part] = []
-    if producer is not None:  # before the graph, so that a file that was cut behind it still says whose it is
-        parts += [wire.blob(2, producer[0]), wire.blob(3, producer[1])]
-    for f in wire.fields(buffer, 0, len(buffer)):
-        if (f.number in (2, 3) and producer is not None) or (f.number == 6 and description is not None):
-            continue
-        if f.number == 14 and wire.pairs(buffer, f)[0] in drop_keys:
-            continue
-        if f.number == 7 and edit is not None:
-            graph = _graph_parts(buffer, f, edit)
-            parts.append(wire.header(7, sum(map(_length, graph))))
-            parts += graph
-        else:
-            _append(parts, (f.begin, f.end))
-    if description is not None:
-        parts.append(wire.blob(6, description))
-    return parts
-
-
-def _graph_parts(buffer: memoryview, graph: wire.Field, edit: GraphEdit) -> list[Part]:
-    parts: list[Part] = []
-    for f in wire.fields(buffer, graph.start, graph.end):
-        if f.number == 1 and _node(buffer, f).name.startswith(OWN):
-            continue
-        if f.number == 5:
-            name = _tensor(buffer, f).name
-            if name.startswith(OWN) or name in edit.drop_initializers or name in edit.initializers:
-                continue
-        if (f.number == 11 and edit.inputs is not None) or (f.number == 12 and edit.outputs is not None):
-            continue
-        _append(parts, (f.begin, f.end))
-    parts += [wire.blob(1, node.encode()) for node in edit.nodes]
-    for name, array in edit.initializers.items():
-        tensor = wire.encode_tensor(name, array)
-        parts += [wire.header(5, len(tensor)), tensor]
-    parts += [wire.blob(11, value.encode()) for value in edit.inputs or ()]
-    parts += [wire.blob(12, value.encode()) for value in edit.outputs or ()]
-    return parts
-
-
-def _append(parts: list[Part], span: Span) -> None:
-    """Joins neighbouring ranges, so that the copy runs in long pieces."""
-    if parts and isinstance(parts[-1], tuple) and parts[-1][1] == span[0]:
-        parts[-1] = (parts[-1][0], span[1])
-    else:
-        parts.append(span)
-
-
-def _length(part: Part) -> int:
-    return len(part) if isinstance(part, bytes) else part[1] - part[0]
 
 
 def _parse(path: Path, buffer: memoryview) -> OnnxFile:
@@ -315,9 +185,9 @@ def _parse(path: Path, buffer: memoryview) -> OnnxFile:
     nodes, tensors, inputs, outputs = [], dict[str, Tensor](), [], []
     for f in wire.fields(buffer, graph.start, graph.end):
         if f.number == 1:
-            nodes.append(_node(buffer, f))
+            nodes.append(read_node(buffer, f))
         elif f.number == 5:
-            tensor = _tensor(buffer, f)
+            tensor = read_tensor(buffer, f)
             tensors[tensor.name] = tensor
         elif f.number == 11:
             inputs.append(wire.decode_value(buffer, f.start, f.end))
@@ -338,7 +208,7 @@ def _parse(path: Path, buffer: memoryview) -> OnnxFile:
     )
 
 
-def _node(buffer: memoryview, f: wire.Field) -> NodeInfo:
+def read_node(buffer: memoryview, f: wire.Field) -> NodeInfo:
     inputs, outputs, name, op = [], [], "", ""
     for part in wire.fields(buffer, f.start, f.end):
         if part.number == 1:
@@ -352,7 +222,7 @@ def _node(buffer: memoryview, f: wire.Field) -> NodeInfo:
     return NodeInfo(op, name, tuple(inputs), tuple(outputs))
 
 
-def _tensor(buffer: memoryview, f: wire.Field) -> Tensor:
+def read_tensor(buffer: memoryview, f: wire.Field) -> Tensor:
     name, dtype, dims, data, raw, external = "", 0, list[int](), list[Span](), False, list[tuple[str, str]]()
     for part in wire.fields(buffer, f.start, f.end):
         if part.number == 1 and part.wire == 0:
@@ -379,7 +249,7 @@ def _tensor(buffer: memoryview, f: wire.Field) -> Tensor:
 
 
 @contextmanager
-def _mapped(path: Path) -> Iterator[memoryview]:
+def mapped(path: Path) -> Iterator[memoryview]:
     try:
         stream = open(path, "rb")  # noqa: SIM115 - closed below; only opening it may say that there is no such file
     except FileNotFoundError:
@@ -393,7 +263,7 @@ def _mapped(path: Path) -> Iterator[memoryview]:
             yield view
 
 
-def _chunks(stream: BinaryIO, span: Span) -> Iterator[bytes]:
+def chunks(stream: BinaryIO, span: Span) -> Iterator[bytes]:
     position, end = span
     stream.seek(position)
     while position < end:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from calibrant._version import __version__
 from calibrant.artifacts.model_card import KEY, ModelCard
-from calibrant.artifacts.onnx_file import OWN, OnnxFile, rewrite
+from calibrant.artifacts.onnx_file import OWN, OnnxFile
+from calibrant.artifacts.onnx_rewrite import rewrite
 from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.errors import FormatError
 from calibrant.export.graph.fold import Array, recoverable, tail_steps

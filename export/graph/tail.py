@@ -14,7 +14,8 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from calibrant.artifacts import onnx_wire as wire
-from calibrant.artifacts.onnx_file import KNOBS, OWN, GraphEdit
+from calibrant.artifacts.onnx_file import KNOBS, OWN
+from calibrant.artifacts.onnx_rewrite import GraphEdit
 from calibrant.artifacts.onnx_wire import Value
 from calibrant.calibration.calibrators.steps import Affine
 from calibrant.errors import ConfigError, ModelError, did_you_mean

@@ -1,6 +1,6 @@
 """`calibrant predict MODEL.onnx --engine ray`: the parts of a run, each by one of several processes of Ray.
 
-Every actor loads the model, lists the images and predicts the parts that it is given with the code of `offline`. What
+Every actor loads the model, lists the images and predicts the parts that it is given with the code of `order`. What
 comes back is written here, part by part, so that a run that was interrupted goes on where it was and the rows stand in
 the order of the images, whichever actor was first.
 """
@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from calibrant.errors import CalibrantError, DataError, MissingExtra, ModelError
-from calibrant.serve.batch.predict import Order, Part, Span, Workplace
+from calibrant.serve.batch.order import Order, Part, Span, Workplace
 from calibrant.serve.engine.providers import available_cores
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,8 @@ from click.testing import CliRunner
 from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import KEY, ModelCard, Prior
-from calibrant.artifacts.onnx_file import GraphEdit, OnnxFile, rewrite
+from calibrant.artifacts.onnx_file import OnnxFile
+from calibrant.artifacts.onnx_rewrite import GraphEdit, rewrite
 from calibrant.artifacts.predictions import Predictions, Source
 from calibrant.calibration import Calibrator
 from calibrant.commands.root import cli

@@ -11,7 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from calibrant.artifacts import onnx_wire as wire
 from calibrant.artifacts.model_card import KEY, _block_hash
-from calibrant.artifacts.onnx_file import GraphEdit, OnnxFile, rewrite
+from calibrant.artifacts.onnx_file import OnnxFile
+from calibrant.artifacts.onnx_rewrite import rewrite
 from calibrant.errors import DataError, FormatError
 
 from .conftest import CLASSES
@@ -54,35 +55,6 @@ def test_weight_hash_is_the_documented_one(tmp_path: Path, typed: bool) -> None:
     for name, dims, values in (("b", "1", np.float32([1.5])), ("w", "2,3", np.arange(6, dtype=np.float32))):
         digest.update(f"{name}|1|{dims}|".encode() + values.tobytes())
     assert OnnxFile.open(tmp_path / "m.onnx").hash_weights() == digest.hexdigest()
-
-
-def test_rewrite_is_read_back_by_the_onnx_package(tmp_path: Path) -> None:
-    path = tmp_path / "m.onnx"
-    small_model(path)
-    edit = GraphEdit(
-        nodes=[wire.Node("Softmax", ("y",), ("p",), "calibrant/s", {"axis": -1})],
-        initializers={"calibrant/t": np.float32([[1, 2]])},
-        outputs=[wire.Value("p", 1, ("N", 3))],
-    )
-    rewrite(OnnxFile.open(path), path, edit=edit, metadata=lambda f: {"new": f.hash_graph()}, drop_keys=["note"],
-            producer=("calibrant", "9"), description="")  # fmt: skip
-    model = onnx.load(path)
-    onnx.checker.check_model(model, full_check=True)
-    assert [n.op_type for n in model.graph.node] == ["Mul", "Add", "Softmax"]
-    assert helper.get_attribute_value(model.graph.node[2].attribute[0]) == -1
-    assert [o.name for o in model.graph.output] == ["p"]
-    np.testing.assert_array_equal(numpy_helper.to_array(model.graph.initializer[2]), [[1, 2]])
-    graph = model.graph.SerializeToString()
-    props = {p.key: p.value for p in model.metadata_props}
-    assert props == {"licence": "MIT", "new": OnnxFile.open(path).hash_graph()}
-    assert len(props["new"]) == 64
-    assert graph
-    assert (model.producer_name, model.producer_version) == ("calibrant", "9")
-    # what is under our prefix goes again with the next edit
-    rewrite(OnnxFile.open(path), path, edit=GraphEdit(outputs=[wire.Value("y", 1, ("N", 3))]), metadata=lambda f: {})
-    model = onnx.load(path)
-    assert [n.op_type for n in model.graph.node] == ["Mul", "Add"]
-    assert [t.name for t in model.graph.initializer] == ["w", "b"]
 
 
 def test_attributes_of_every_kind_survive(tmp_path: Path) -> None:

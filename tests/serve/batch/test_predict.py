@@ -12,7 +12,7 @@ from PIL import Image
 from calibrant.artifacts.predictions import read_predictions
 from calibrant.errors import DataError
 from calibrant.serve import load
-from calibrant.serve.batch import predict
+from calibrant.serve.batch import order
 from calibrant.serve.batch.predict import predict_model
 
 
@@ -76,7 +76,7 @@ def test_an_interrupted_run_goes_on_where_it_was(
     tmp_path: Path, model_file: Path, tiny: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, out = _folder(tmp_path / "data", tiny.CLASSES), tmp_path / "p.parquet"
-    decode, seen = predict._decode, []
+    decode, seen = order._decode, []
 
     def interrupted(card: Any, opened: Any) -> object:
         seen.append(opened.args[0])  # the row
@@ -84,12 +84,12 @@ def test_an_interrupted_run_goes_on_where_it_was(
             raise KeyboardInterrupt
         return decode(card, opened)
 
-    monkeypatch.setattr(predict, "_decode", interrupted)
+    monkeypatch.setattr(order, "_decode", interrupted)
     with pytest.raises(KeyboardInterrupt):
         predict_model(model_file, folder, out, part=4, batch_size=1, workers=1)
     assert not out.exists()
     seen.clear()
-    monkeypatch.setattr(predict, "_decode", lambda card, opened: (seen.append(opened.args[0]), decode(card, opened))[1])
+    monkeypatch.setattr(order, "_decode", lambda card, opened: (seen.append(opened.args[0]), decode(card, opened))[1])
     predict_model(model_file, folder, out, part=4, batch_size=1, workers=1)
     assert len(seen) == 4  # two of three parts were there
     np.testing.assert_allclose(read_predictions(out).logits, _own(folder, read_predictions(out).ids, tiny), atol=2e-5)

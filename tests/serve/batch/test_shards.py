@@ -14,7 +14,7 @@ from PIL import Image
 
 from calibrant.artifacts.predictions import read_predictions
 from calibrant.errors import DataError
-from calibrant.serve.batch import predict
+from calibrant.serve.batch import order
 from calibrant.serve.batch.predict import predict_model
 
 CLASSES = ("auk", "bittern", "crane", "dunlin")
@@ -118,7 +118,7 @@ def test_an_interrupted_run_over_shards_goes_on_where_it_was(
     pictures = [_png(n) for n in range(12)]
     shard, out = tmp_path / "a.parquet", tmp_path / "p.out"
     pq.write_table(pa.table({"image": pictures}), shard, row_group_size=5)
-    decode, seen = predict._decode, []
+    decode, seen = order._decode, []
 
     def interrupted(*arguments: Any) -> Any:
         seen.append(arguments[1].args[0])
@@ -126,11 +126,11 @@ def test_an_interrupted_run_over_shards_goes_on_where_it_was(
             raise KeyboardInterrupt
         return decode(*arguments)
 
-    monkeypatch.setattr(predict, "_decode", interrupted)
+    monkeypatch.setattr(order, "_decode", interrupted)
     with pytest.raises(KeyboardInterrupt):
         predict_model(model_file, shard, out, part=4, batch_size=1, workers=1)
     seen.clear()
-    monkeypatch.setattr(predict, "_decode", lambda *a: (seen.append(a[1].args[0]), decode(*a))[1])
+    monkeypatch.setattr(order, "_decode", lambda *a: (seen.append(a[1].args[0]), decode(*a))[1])
     predict_model(model_file, shard, out, part=4, batch_size=1, workers=1)
     assert seen == [8, 9, 10, 11]
     np.testing.assert_allclose(read_predictions(out).logits, _wanted(tiny, pictures), atol=2e-5)
