@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import Predictions
 from calibrant.calibration.inputs import Floats, Labels, check_labels, check_probs
 from calibrant.calibration.intervals.means import mean_interval, paired_share_interval
@@ -73,13 +74,13 @@ def compare_files(
     bins: int = 15,
     adjust: float | None = None,
     target_prior: str | None = None,
-    probabilities: bool = False,
+    asked: Asked | None = None,
 ) -> dict[str, dict[str, Difference]]:
     """Each predictions file, plain and through each formula, against the first file as it is; names as in evaluate.
 
     Rows are matched by id, so the files may be in any order, but must hold the same labelled ids.
     """
-    found = subjects(paths, calibrators, adjust=adjust, target_prior=target_prior, probabilities=probabilities)
+    found = subjects(paths, calibrators, adjust=adjust, target_prior=target_prior, asked=asked)
     base = found[0].file.read().labelled()
     reference = softmax(base.logits)
     out = {}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import Source
 from calibrant.calibration.calibrators import Calibrator
 from calibrant.calibration.evaluation import evaluate
@@ -33,7 +34,7 @@ def evaluate_files(
     target_prior: str | None = None,
     adjust: float | None = None,
     cross_fit: int | None = None,
-    probabilities: bool = False,
+    asked: Asked | None = None,
     groups: Mapping[str, Sequence[int]] | None = None,
 ) -> list[Model]:
     """Each predictions file as it is, then through each calibrator. Groups: head, medium and tail unless given.
@@ -46,20 +47,22 @@ def evaluate_files(
         raise ConfigError(f"{cross_fit} parts cannot judge one another", where="--cross-fit", fix="give 2 or more")
     models = []
     weighting = None if adjust is not None else target_prior
-    for subject in subjects(paths, calibrators, adjust=adjust, target_prior=target_prior, probabilities=probabilities):
+    for subject in subjects(paths, calibrators, adjust=adjust, target_prior=target_prior, asked=asked):
         source = subject.file.source
         prior = _target(weighting, source)
         shown = groups if groups is not None else head_medium_tail(source.train_prior)
         plain = None
         for view in subject.views:
-            found = for_file(subject.path, view.formula, cache=not probabilities, file=subject.file)
+            found = for_file(subject.path, view.formula, cache=asked is None, file=subject.file)
             name, seen = view.name, _seen(view, subject, found)
             if seen and cross_fit is not None:
                 found, name, seen = _crossed(view, subject, cross_fit), f"{name}, cross-fitted", False
             evaluation = evaluate(found, bins=bins, target_prior=prior, class_names=source.class_names, groups=shown)
             model = Model(name, evaluation, found, in_sample=seen)
             plain = plain or model
-            models.append(replace(model, notes=_notes(model, plain, view, subject, prior, adjust)))
+            notes = _notes(model, plain, view, subject, prior, adjust)
+            reading = tuple(f"{name}: {note}" for note in subject.file.notes) if model is plain else ()
+            models.append(replace(model, notes=(*reading, *notes)))
     return models
 
 

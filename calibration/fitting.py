@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.model_card import Prior
 from calibrant.artifacts.predictions import PredictionsFile, Source
 from calibrant.calibration.calibrators import Calibrator, fit
@@ -32,7 +33,7 @@ Follow = Literal["target", "train"]
 def fit_file(
     path: str | Path, method: str = "temperature", *, bins: int = 15, target_prior: str | None = None,
     adjust: float | None = None, rows_follow: Follow = "target", decisions: Decisions | None = None,
-    options: Mapping[str, Any] | None = None, probabilities: bool = False,
+    options: Mapping[str, Any] | None = None, asked: Asked | None = None,
 ) -> Calibrator:  # fmt: skip
     """Fits on the labelled rows of a predictions file; the result is the whole formula, with what brought it about.
 
@@ -44,7 +45,7 @@ def fit_file(
     prediction sets and abstain thresholds are cross-fitted: each row is judged by a map that was fitted on other rows.
     """
     path = _validation(Path(path))
-    file = PredictionsFile.open(path, probabilities=probabilities)
+    file = PredictionsFile.open(path, asked=asked)
     data = file.read().labelled()
     if len(data) == 0:
         raise DataError("no row has a label", where=path, fix="calibration needs labelled predictions")
@@ -58,15 +59,15 @@ def fit_file(
     prior = Formula.of(None, source, adjust=adjust, target_prior=target_prior, where=str(path)).prior
     within = prior if rows_follow == "target" else replace(prior, target=None, applied=-prior.absorbed)
     rows = np.bincount(y, minlength=z.shape[1])
-    asked = _over_rows(target_prior or UNIFORM, source, rows)
+    wanted = _over_rows(target_prior or UNIFORM, source, rows)
     weighted = target_prior is not None and adjust is None
-    weights = class_weights(rows, asked)[y] if weighted else None
+    weights = class_weights(rows, wanted)[y] if weighted else None
     settings = _inside(within) | dict(options or {})
     calibrator = fit(method, z, y, weights=weights, **settings)
     shift = prior.shift()
     shift = np.zeros(z.shape[1]) if shift is None else shift
     held_out = cross_fitted(method, z, y, weights=weights, chosen=calibrator, **settings) - shift
-    judged = class_weights(rows, asked) if weighted or rows_follow == "train" else None
+    judged = class_weights(rows, wanted) if weighted or rows_follow == "train" else None
     before, after = (evaluate(statistics_of(u, y).weighted(judged), bins=bins) for u in (z - shift, held_out))
     context: dict[str, Any] = {
         "path": file.path.name, "sha256": file.sha256(), "rows_sha256": rows_sha256(z, y),
@@ -76,7 +77,7 @@ def fit_file(
     if target_prior is not None:
         context["target_prior"] = name
     if judged is not None:
-        context["population"] = (asked / asked.sum()).tolist()
+        context["population"] = (wanted / wanted.sum()).tolist()
     calibrator = with_prior(calibrator, prior, source).with_context(
         fitted_on=context,
         metrics={"before": reported(before), "after": reported(after), "after_is": "cross-fitted", "bins": bins},
@@ -85,7 +86,7 @@ def fit_file(
         return calibrator
     elsewhere = None  # rows that follow the target prior, or are to stand for themselves, weigh the same
     if weighted:
-        elsewhere = asked
+        elsewhere = wanted
     elif rows_follow == "train":
         elsewhere = np.ones(z.shape[1]) if prior.target is None else np.asarray(prior.target)
     return with_decisions(calibrator, softmax(held_out), y, decisions, target_prior=elsewhere, shift=shift)
@@ -108,7 +109,7 @@ def _inside(prior: Prior) -> dict[str, Any]:
 
 
 def _over_rows(target_prior: str, source: Source, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The shares asked for; uniform means over the classes that have rows."""
+    """The shares wanted for; uniform means over the classes that have rows."""
     if target_prior.strip() == UNIFORM:
         return (rows > 0).astype(np.float64)
     return read_prior(target_prior, source.class_names, train=source.train_prior)

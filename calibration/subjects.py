@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import PredictionsFile
 from calibrant.calibration.calibrators import Calibrator
 from calibrant.calibration.formula import Formula
@@ -35,7 +36,7 @@ def subjects(
     *,
     adjust: float | None = None,
     target_prior: str | None = None,
-    probabilities: bool = False,
+    asked: Asked | None = None,
 ) -> list[Subject]:
     """Each file as it is, then through each calibrator, or through the correction alone where there is none.
 
@@ -49,7 +50,7 @@ def subjects(
     names = names_apart(found)
     out = []
     for path, name, chosen in zip(found, names, own, strict=True):
-        file = PredictionsFile.open(path, probabilities=probabilities)
+        file = PredictionsFile.open(path, asked=asked)
         if adjust is not None and not chosen:
             views = [View("", Formula.of(None, file.source, adjust=adjust, target_prior=target_prior, where=str(path)))]
             views = [View(f"{name}, {views[0].formula.describe()}", views[0].formula)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from calibrant.artifacts.model_card import ModelCard
-from calibrant.errors import CheckFailed, ConfigError, DataError, FormatError
+from calibrant.errors import CheckFailed, ConfigError, FormatError
 
 PATH = click.Path(path_type=Path)
 
@@ -130,24 +130,10 @@ def relabel(model: Path, names: Path, out: Path | None) -> None:
     \b
     calibrant relabel birds.onnx german.json
     """
+    from calibrant.artifacts.class_names import read_names_or_table
     from calibrant.export import edit
 
-    _done(edit.relabel(model, _names(names), out=out), out or model)
-
-
-def _names(path: Path) -> list[str] | dict[str, str]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")  # as Windows editors write it
-        if path.suffix != ".json":
-            return text.splitlines()
-        found = json.loads(text)
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot be read as class names ({error})", where=path) from None
-    if isinstance(found, dict):
-        return {str(k): str(v) for k, v in found.items()}
-    if isinstance(found, list):
-        return [str(v) for v in found]
-    raise DataError("holds neither a list nor a table of class names", where=path)
+    _done(edit.relabel(model, read_names_or_table(names), out=out), out or model)
 
 
 def _done(card: ModelCard, path: Path) -> None:

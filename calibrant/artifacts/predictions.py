@@ -8,6 +8,12 @@ table in shards.
 
 `logits` are the model's own, with its class temperatures (VACE) applied and nothing else: softmax(logits) is what the
 uncalibrated model claims.
+
+Where the outcome is independent (see `foreign.outcome`), a column `labels` (fixed-size list of int8: 0, 1, null where
+unknown) takes the place of `label`, and sigmoid that of softmax. `weight` (double) and `group`, `group_NAME` (string)
+are kept where somebody else's file has them.
+
+Files of other kinds (npz, npy, CSV, other Parquet, JSON lines, .pt) are read by `foreign.read`, whole.
 """
 
 from __future__ import annotations
@@ -15,22 +21,26 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.artifacts.foreign.kinds import Kind, Rounded
+from calibrant.artifacts.foreign.outcome import OUTCOMES, Outcome
+from calibrant.artifacts.foreign.precision import EXACT_FLOOR
 from calibrant.atomic import replacing
 from calibrant.errors import DataError, FormatError
 
-FORMAT_VERSION = 1
+if TYPE_CHECKING:
+    from calibrant.artifacts.foreign.read import Asked
+
+FORMAT_VERSION = 2  # 2: independent labels, which a reader of version 1 would take for classes
 _KEY = b"calibrant"
 _ROW_GROUP_BYTES = 32 << 20
-PROBABILITY_FLOOR = 1e-12  # of probabilities that are read as logits: no label is impossible
-_UNREAD = ("weights", "weight", "sample_weight", "sample_weights", "group", "groups")
 
 
 @dataclass(frozen=True)
@@ -42,10 +52,19 @@ class Source:
     absorbed: float = 0.0  # strength of the prior correction that the training loss already made
     class_temperatures: tuple[float, ...] | None = None  # already applied to the logits
     model: Mapping[str, Any] = field(default_factory=dict)  # name, hash, run ...
+    outcome: Outcome = "exclusive"
+    rounded: Rounded | None = None  # the logits are of rounded probabilities, and their zeros decide what is fitted
+
+    @property
+    def independent(self) -> bool:
+        return self.outcome == "independent"
 
     def to_json(self) -> str:
         block = {
-            "kind": "predictions", "format_version": FORMAT_VERSION, "class_names": list(self.class_names),
+            "kind": "predictions", "format_version": FORMAT_VERSION if self.independent else 1,
+            "class_names": list(self.class_names),
+            **({"outcome": self.outcome} if self.independent else {}),
+            **({} if self.rounded is None else {"rounded": asdict(self.rounded)}),
             "train_prior": list(self.train_prior) if self.train_prior is not None else None,
             "absorbed": self.absorbed,
             "class_temperatures": list(self.class_temperatures) if self.class_temperatures is not None else None,
@@ -65,12 +84,17 @@ class Source:
                     fix="update calibrant",
                 )
             prior, taus = block.get("train_prior"), block.get("class_temperatures")
+            outcome, rounded = block.get("outcome", "exclusive"), block.get("rounded")
+            if outcome not in OUTCOMES:
+                raise ValueError(f"outcome {outcome!r}")
             source = cls(
                 tuple(map(str, block["class_names"])),
                 tuple(map(float, prior)) if prior is not None else None,
                 float(block.get("absorbed", 0.0)),
                 tuple(map(float, taus)) if taus is not None else None,
                 dict(block.get("model", {})),
+                outcome,
+                None if rounded is None else Rounded(float(rounded["floor"]), float(rounded["zeros"])),
             )
         except (KeyError, TypeError, ValueError, json.JSONDecodeError) as error:
             raise FormatError(f"damaged predictions metadata ({error})", where=where) from None
@@ -82,7 +106,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Predictions:
-    """A predictions file, or a part of one, in memory. A label of -1 is unknown."""
+    """A predictions file, or a part of one, in memory. A label of -1 is unknown.
+
+    Independent labels stand in `present` (N, L): 1, 0, or -1 where unknown; `labels` are then all -1.
+    """
 
     ids: tuple[str, ...]
     labels: NDArray[np.int64]  # (N,)
@@ -91,6 +118,9 @@ class Predictions:
     features: NDArray[np.float32] | None = None  # (N, D)
     split: tuple[str, ...] | None = None
     label_names: tuple[str | None, ...] | None = None  # of the data, where some are no classes of the model
+    present: NDArray[np.int8] | None = None  # (N, L)
+    weights: NDArray[np.float64] | None = None  # (N,)
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         n, c = self.logits.shape
@@ -98,6 +128,10 @@ class Predictions:
             raise ValueError(f"{len(self.ids)} ids and {self.labels.shape[0]} labels for {n} rows of logits")
         if c != len(self.source.class_names):
             raise ValueError(f"{c} logits a row but {len(self.source.class_names)} class names")
+        if (self.present is None) == self.source.independent:
+            raise ValueError("independent labels, and only they, stand in a matrix")
+        if self.present is not None and self.present.shape != (n, c):
+            raise ValueError(f"labels have shape {self.present.shape} for logits of {self.logits.shape}")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -107,8 +141,9 @@ class Predictions:
         return self.source.class_names
 
     def labelled(self) -> Predictions:
-        """The rows whose label is known."""
-        keep = np.flatnonzero(self.labels >= 0)
+        """The rows whose label is known; of independent ones, any of them."""
+        known = self.labels >= 0 if self.present is None else (self.present >= 0).any(axis=1)
+        keep = np.flatnonzero(known)
         if len(keep) == len(self):
             return self
         return self.rows(keep)
@@ -122,6 +157,9 @@ class Predictions:
             None if self.features is None else self.features[index],
             None if self.split is None else tuple(self.split[i] for i in index),
             None if self.label_names is None else tuple(self.label_names[i] for i in index),
+            None if self.present is None else self.present[index],
+            None if self.weights is None else self.weights[index],
+            {name: tuple(values[i] for i in index) for name, values in self.groups.items()},
         )
 
     def write(self, path: str | Path) -> None:
@@ -133,6 +171,9 @@ class Predictions:
                 features=self.features,
                 split=self.split,
                 label_names=self.label_names,
+                present=self.present,
+                weights=self.weights,
+                groups=self.groups,
             )
 
 
@@ -157,23 +198,32 @@ class PredictionsWriter:
         features: NDArray[np.floating[Any]] | None = None,
         split: Sequence[str] | str | None = None,
         label_names: Sequence[str | None] | None = None,
+        present: NDArray[np.int8] | None = None,
+        weights: NDArray[np.float64] | None = None,
+        groups: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """Adds rows; labels of -1 (or labels=None) are written as null."""
         import pyarrow as pa
 
         n = len(ids)
-        known = np.full(n, -1, np.int64) if labels is None else np.asarray(labels, np.int64)
-        columns = {
-            "id": pa.array(ids, pa.string()),
-            "label": pa.array(known, pa.int64(), mask=known < 0),
-            "logits": _fixed_list(logits),
-        }
+        columns = {"id": pa.array(ids, pa.string()), "logits": _fixed_list(logits)}
+        if self.source.independent:
+            given = np.full(np.shape(logits), -1, np.int8) if present is None else present
+            flat = pa.array(given.reshape(-1), pa.int8(), mask=given.reshape(-1) < 0)
+            columns["labels"] = pa.FixedSizeListArray.from_arrays(flat, given.shape[1])
+        else:
+            known = np.full(n, -1, np.int64) if labels is None else np.asarray(labels, np.int64)
+            columns["label"] = pa.array(known, pa.int64(), mask=known < 0)
         if features is not None:
             columns["features"] = _fixed_list(features)
         if split is not None:
             columns["split"] = pa.array([split] * n if isinstance(split, str) else split, pa.string())
         if label_names is not None:
             columns["label_name"] = pa.array(label_names, pa.string())
+        if weights is not None:
+            columns["weight"] = pa.array(weights, pa.float64())
+        for name, values in (groups or {}).items():
+            columns[_group_column(name)] = pa.array(values, pa.string())
         self._write(pa.table(columns).replace_schema_metadata({_KEY: self.source.to_json()}))
 
     def _write(self, batch: Any) -> None:
@@ -201,28 +251,53 @@ class PredictionsWriter:
 class PredictionsFile:
     """A predictions file or folder of shards on disk; `batches` reads it in bounded memory.
 
-    Also reads an .npz with `logits` (or `probabilities`) and, where there are, `labels`, `ids`, `classes`: what people
-    bring along. `probabilities`: what stands as logits are probabilities, and their logarithms are read; without it
-    rows that are not negative and add up to one are refused.
+    A file that somebody else wrote is read whole, into `foreign`; `kind` and `notes` say what it was taken for.
     """
 
     path: Path
     shards: tuple[Path, ...]
     source: Source
     rows: int
-    probabilities: bool = False
+    kind: Kind | None = None  # what the scores were, or are said to be
+    foreign: Predictions | None = None
+    notes: tuple[str, ...] = ()
 
     @classmethod
-    def open(cls, path: str | Path, *, probabilities: bool = False) -> PredictionsFile:
+    def open(
+        cls, path: str | Path, *, kind: Kind | None = None, asked: Asked | None = None, independent: bool = False
+    ) -> PredictionsFile:
+        """`kind`: what the scores are, where the file does not tell; `asked` says that and more.
+
+        Independent labels are refused unless the caller knows them (`independent`).
+        """
+        from calibrant.artifacts.foreign.read import Asked, read_foreign
+
         path = Path(path)
+        asked = asked or Asked(kind=kind)
         if not path.exists():
             raise DataError("no such predictions file or folder", where=path, fix="make one with calibrant predict")
-        if path.suffix == ".npz":
-            loaded = _read_npz(path)
-            return cls(path, (path,), loaded.source, len(loaded), probabilities)
         shards = tuple(sorted(path.glob("*.parquet"))) if path.is_dir() else (path,)
         if not shards:
             raise DataError("the folder holds no .parquet file", where=path)
+        if is_own(shards[0]):
+            found = cls._own(path, shards, asked)
+        else:
+            read = read_foreign(path, asked=asked)
+            held = read.predictions
+            shards = shards if path.is_dir() else read.files
+            found = cls(path, shards, held.source, len(held), read.kind, held, read.notes)
+        if found.source.independent and not independent:
+            raise DataError(
+                "holds independent labels (sigmoid), which this does not know",
+                where=path,
+                fix="calibrant evaluate and calibrate do",
+            )
+        return found
+
+    @classmethod
+    def _own(cls, path: Path, shards: tuple[Path, ...], asked: Asked) -> PredictionsFile:
+        if asked.kind not in (None, "logits", "probabilities"):
+            raise DataError(f"is our own file, which holds no {asked.kind}", where=path, fix="drop --kind")
         sources, rows = [], 0
         for shard in shards:
             source, n = _describe(shard)
@@ -230,43 +305,46 @@ class PredictionsFile:
             rows += n
             if source != sources[0]:
                 raise DataError(f"was written for another model or other classes than {shards[0].name}", where=shard)
-        return cls(path, shards, sources[0], rows, probabilities)
+        return cls(path, shards, sources[0], rows, asked.kind)
 
     def batches(self, rows: int = 65536, *, features: bool = False) -> Iterator[Predictions]:
+        if self.foreign is not None:
+            for start in range(0, self.rows, rows):
+                yield self.foreign.rows(np.arange(start, min(start + rows, self.rows)))
+            return
         for batch in self._stored(rows, features=features):
-            yield self._checked(batch)
+            yield batch if self.source.independent else self._checked(batch)
 
     def _checked(self, batch: Predictions) -> Predictions:
         if not len(batch) or not _sum_to_one(batch.logits):
-            if len(batch) and self.probabilities:
+            if len(batch) and self.kind == "probabilities":
                 raise DataError("rows do not add up to one", where=self.path, fix="leave --probabilities out")
             return batch
-        if not self.probabilities:
+        if self.kind != "probabilities":
             raise DataError(
                 "holds probabilities, not logits: no row has a negative number and all add up to one",
                 where=self.path,
-                fix="pass --probabilities, which takes their logarithms",
+                fix="pass --kind probabilities, which takes their logarithms",
             )
-        logits = np.log(np.maximum(batch.logits, PROBABILITY_FLOOR))
+        logits = np.log(np.maximum(batch.logits, EXACT_FLOOR))
         return replace(batch, logits=logits)
 
     def _stored(self, rows: int, *, features: bool) -> Iterator[Predictions]:
-        if self.path.suffix == ".npz":
-            whole = _read_npz(self.path)
-            for start in range(0, len(whole), rows):
-                yield whole.rows(np.arange(start, min(start + rows, len(whole))))
-            return
         import pyarrow.parquet as pq
 
         for shard in self.shards:
             with pq.ParquetFile(shard) as file:
                 names = set(file.schema_arrow.names)
-                wanted = {"id", "label", "logits", "split", "label_name"} | ({"features"} if features else set())
+                wanted = {"id", "label", "labels", "logits", "split", "label_name", "weight"}
+                wanted |= {"features"} if features else set()
+                wanted |= {name for name in names if _is_group(name)}
                 for batch in file.iter_batches(rows, columns=sorted(names & wanted)):
                     yield _from_arrow(batch, self.source, shard)
 
     def read(self, *, features: bool = False) -> Predictions:
         """Everything at once."""
+        if self.foreign is not None:
+            return self.foreign
         return _concatenate(list(self.batches(features=features)), self.source)
 
     def sha256(self) -> str:
@@ -279,7 +357,7 @@ class PredictionsFile:
 
 
 def read_predictions(path: str | Path, *, features: bool = False) -> Predictions:
-    """The predictions of a file, a folder of shards, or an .npz, in memory."""
+    """The predictions of a file or a folder of shards, in memory."""
     return PredictionsFile.open(path).read(features=features)
 
 
@@ -297,6 +375,27 @@ def _fixed_list(values: NDArray[np.floating[Any]]) -> Any:
     return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
 
 
+def is_own(path: Path) -> bool:
+    """Was it written by Calibrant? What is no Parquet file at all is not."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.suffix != ".parquet":
+        return False
+    try:
+        return _KEY in (pq.read_schema(path).metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
+
+
+def _group_column(name: str) -> str:
+    return name if _is_group(name) else f"group_{name}"
+
+
+def _is_group(column: str) -> bool:
+    return column == "group" or column.startswith("group_")
+
+
 def _describe(shard: Path) -> tuple[Source, int]:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -310,15 +409,12 @@ def _describe(shard: Path) -> tuple[Source, int]:
         raise FormatError(
             f"has no column `logits` (it has {', '.join(schema.names[:8])})",
             where=shard,
-            fix="make a predictions file with calibrant predict",
+            fix="make it again with calibrant predict",
         )
     kind = schema.field("logits").type
     if not pa.types.is_fixed_size_list(kind) or not pa.types.is_floating(kind.value_type):
         raise FormatError(f"column `logits` is {kind}, expected a fixed-size list of float32", where=shard)
-    text = (schema.metadata or {}).get(_KEY)
-    source = (
-        Source(tuple(str(k) for k in range(kind.list_size))) if text is None else Source.from_json(text, where=shard)
-    )
+    source = Source.from_json(schema.metadata[_KEY], where=shard)
     if len(source.class_names) != kind.list_size:
         raise FormatError(f"{kind.list_size} logits a row but {len(source.class_names)} class names", where=shard)
     return source, rows
@@ -349,41 +445,39 @@ def _from_arrow(batch: Any, source: Source, where: Path) -> Predictions:
     ids = tuple(batch.column("id").to_pylist()) if "id" in names else tuple(map(str, range(n)))
     split = tuple(batch.column("split").to_pylist()) if "split" in names else None
     named = tuple(batch.column("label_name").to_pylist()) if "label_name" in names else None
+    present = None
+    if source.independent:
+        present = np.full((n, len(source.class_names)), -1, np.int8)
+        if "labels" in names:
+            flat = batch.column("labels").flatten().fill_null(-1)
+            present = flat.to_numpy(zero_copy_only=False).astype(np.int8).reshape(n, -1)
     return Predictions(
-        ids, labels, matrix("logits"), source, matrix("features") if "features" in names else None, split, named
+        ids,
+        labels,
+        matrix("logits"),
+        source,
+        matrix("features") if "features" in names else None,
+        split,
+        named,
+        present,
+        batch.column("weight").to_numpy(zero_copy_only=False) if "weight" in names else None,
+        {name: tuple(batch.column(name).to_pylist()) for name in names if _is_group(name)},
     )
-
-
-def _read_npz(path: Path) -> Predictions:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            unread = [name for name in _UNREAD if name in arrays]
-            if unread:
-                raise DataError(
-                    f"holds `{unread[0]}`, which is not read from a file",
-                    where=path,
-                    fix="leave it out; in Python, calibrant.calibration.metrics take weights=",
-                )
-            given = "logits" if "logits" in arrays or "probabilities" not in arrays else "probabilities"
-            logits = np.asarray(arrays[given], np.float32)
-            if given == "probabilities":
-                logits = np.log(np.maximum(logits, PROBABILITY_FLOOR))
-            labels = np.asarray(arrays["labels"], np.int64) if "labels" in arrays else np.full(len(logits), -1)
-            names = [str(v) for v in arrays["classes"]] if "classes" in arrays else map(str, range(logits.shape[1]))
-            ids = [str(v) for v in arrays["ids"]] if "ids" in arrays else map(str, range(len(logits)))
-            return Predictions(tuple(ids), labels, logits, Source(tuple(names)))
-    except (KeyError, ValueError, IndexError, OSError) as error:
-        raise FormatError(f"not an .npz with `logits` [N, C] and `labels` [N] ({error})", where=path) from None
 
 
 def _concatenate(parts: list[Predictions], source: Source) -> Predictions:
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        return Predictions((), np.zeros(0, np.int64), np.zeros((0, len(source.class_names)), np.float32), source)
+        empty = np.zeros((0, len(source.class_names)), np.float32)
+        present = empty.astype(np.int8) if source.independent else None
+        return Predictions((), np.zeros(0, np.int64), empty, source, present=present)
     features = [p.features for p in parts if p.features is not None]
     splits = [p.split for p in parts if p.split is not None]
     named = [p.label_names for p in parts if p.label_names is not None]
+    known = [p.present for p in parts if p.present is not None]
+    weights = [p.weights for p in parts if p.weights is not None]
+    groups = {name for p in parts for name in p.groups if all(name in other.groups for other in parts)}
     return Predictions(
         tuple(i for p in parts for i in p.ids),
         np.concatenate([p.labels for p in parts]),
@@ -392,4 +486,7 @@ def _concatenate(parts: list[Predictions], source: Source) -> Predictions:
         np.concatenate(features) if len(features) == len(parts) else None,
         tuple(s for split in splits for s in split) if len(splits) == len(parts) else None,
         tuple(n for names in named for n in names) if len(named) == len(parts) else None,
+        np.concatenate(known) if known else None,
+        np.concatenate(weights) if len(weights) == len(parts) else None,
+        {name: tuple(g for p in parts for g in p.groups[name]) for name in sorted(groups)},
     )

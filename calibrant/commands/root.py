@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str, str | None]] = {
     "head": ("calibrant.train.heads.cli:head", "Train a head on cached features in seconds.", "train"),
     "sweep": ("calibrant.train.heads.cli:sweep", "Compare heads: one change at a time, grid or Optuna.", "train"),
     "predict": ("calibrant.commands.predict:predict", "Write a model's predictions for a folder of images.", None),
+    "import": ("calibrant.commands.import_predictions:import_predictions", "Read predictions of other tools.", None),
     "calibrate": ("calibrant.calibration.cli.calibrate:calibrate", "Fit a calibrator on a predictions file.", None),
     "evaluate": ("calibrant.calibration.cli.evaluate:evaluate", "Accuracy and calibration, with intervals.", None),
     "export": ("calibrant.export.cli:export", "Write one ONNX file with the calibration inside.", "train"),

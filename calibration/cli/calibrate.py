@@ -8,6 +8,9 @@ from typing import Any
 
 import click
 
+from calibrant.artifacts.foreign.kinds import Kind
+from calibrant.artifacts.foreign.outcome import Outcome
+from calibrant.calibration.cli.scores import asked, score_options
 from calibrant.command_group import DefaultCommandGroup
 from calibrant.errors import CheckFailed, ConfigError
 
@@ -45,7 +48,7 @@ def calibrate() -> None:
     show_default=True,
     help="With --adjust, which prior the rows have. target: fit inside the correction; train: correct afterwards.",
 )
-@click.option("--probabilities", is_flag=True, help="The file holds probabilities; take their logarithms.")
+@score_options
 @click.option("--conformal", "alphas", type=float, multiple=True, metavar="ALPHA", help="Also fit prediction sets.")
 @click.option("--set", "kind", default="lac", show_default=True, help="Kind of prediction set: lac, aps or raps.")
 @click.option("--class-conditional", is_flag=True, help="Prediction sets with the coverage for each class.")
@@ -61,7 +64,8 @@ def fit_command(
     target_prior: str | None,
     adjust: float | None,
     rows_follow: Any,
-    probabilities: bool,
+    score_kind: Kind | None,
+    outcome: Outcome | None,
     alphas: tuple[float, ...],
     kind: str,
     class_conditional: bool,
@@ -97,7 +101,7 @@ def fit_command(
         rows_follow=rows_follow,
         decisions=decisions,
         options=_options(options),
-        probabilities=probabilities,
+        asked=asked(score_kind, outcome),
     )
     calibrator.save(out)
     click.echo(calibrator.to_json() if as_json else f"{fit_account(calibrator)}\nWrote {out}", nl=not as_json)

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from calibrant.artifacts.foreign.kinds import Kind
+from calibrant.artifacts.foreign.outcome import Outcome
+from calibrant.calibration.cli.scores import asked, score_options
 from calibrant.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -45,7 +48,7 @@ _FIGURES = (".png", ".svg", ".pdf")
     metavar="K",
     help="Judge each row by a calibrator that has not seen it, where the calibrator was fitted on these very rows.",
 )
-@click.option("--probabilities", is_flag=True, help="The files hold probabilities; take their logarithms.")
+@score_options
 @click.option("--compare", is_flag=True, help="Also show differences from the first, with paired intervals.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 @click.option("--json-out", type=_PATH, help="Write the JSON to a file.")
@@ -58,7 +61,8 @@ def evaluate(
     target_prior: str | None,
     adjust: float | None,
     cross_fit: int | None,
-    probabilities: bool,
+    score_kind: Kind | None,
+    outcome: Outcome | None,
     compare: bool,
     as_json: bool,
     json_out: Path | None,
@@ -96,7 +100,7 @@ def evaluate(
         target_prior=target_prior,
         adjust=adjust,
         cross_fit=cross_fit,
-        probabilities=probabilities,
+        asked=asked(score_kind, outcome),
     )
     block: dict[str, Any] = {
         "models": [
@@ -112,7 +116,12 @@ def evaluate(
         if cross_fit is not None:
             raise ConfigError("differences are not cross-fitted", where="--compare", fix="leave --cross-fit out")
         differences = compare_files(
-            predictions, calibrators, bins=bins, adjust=adjust, target_prior=target_prior, probabilities=probabilities
+            predictions,
+            calibrators,
+            bins=bins,
+            adjust=adjust,
+            target_prior=target_prior,
+            asked=asked(score_kind, outcome),
         )
     if compare:
         block["differences"] = {n: {k: d.to_dict() for k, d in ds.items()} for n, ds in differences.items()}

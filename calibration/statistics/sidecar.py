@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.artifacts.predictions import PredictionsFile
+from calibrant.artifacts.predictions import Predictions, PredictionsFile
 from calibrant.atomic import replacing
 from calibrant.calibration.formula import Formula
 from calibrant.calibration.statistics.accumulate import Accumulator
@@ -39,6 +39,7 @@ def statistics_for_file(
     path: Path, formula: Formula | None, *, cache: bool, file: PredictionsFile | None = None
 ) -> Statistics:
     file = file or PredictionsFile.open(path)
+    cache = cache and file.foreign is None  # nothing is left beside what is not ours
     where = sidecar_path(path, formula)
     stamps = _stamps(file)
     if cache and where.exists():
@@ -76,6 +77,7 @@ def compute(file: PredictionsFile, formula: Formula | None = None) -> Statistics
         if len(part) == 0:
             continue
         found += len(part)
+        refuse_weights(part, file.path)
         accumulator.add(part.logits if formula is None or formula.plain else formula.logits(part.logits), part.labels)
     if found == 0:
         raise DataError(
@@ -84,6 +86,15 @@ def compute(file: PredictionsFile, formula: Formula | None = None) -> Statistics
             fix="evaluation and calibration need labelled predictions",
         )
     return accumulator.finish()
+
+
+def refuse_weights(rows: Predictions, where: Path) -> None:
+    if rows.weights is not None:
+        raise DataError(
+            "holds weights of single rows, which the statistics do not know",
+            where=where,
+            fix="leave the column out; in Python, calibrant.calibration.metrics take weights=",
+        )
 
 
 def save(path: Path, s: Statistics, *, predictions: str, stamps: list[list[Any]]) -> None:

@@ -121,13 +121,6 @@ def test_foreign_files_are_refused_in_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_an_npz_of_logits_is_read_as_predictions(tmp_path: Path) -> None:
-    np.savez(tmp_path / "p.npz", logits=2 * np.eye(3), labels=np.arange(3), classes=np.array(["a", "b", "c"]))
-    read = read_predictions(tmp_path / "p.npz")
-    assert read.class_names == ("a", "b", "c")
-    np.testing.assert_array_equal(read.labels, [0, 1, 2])
-
-
 def test_the_hash_follows_the_content_and_not_the_name(tmp_path: Path) -> None:
     some().write(tmp_path / "a.parquet")
     some().write(tmp_path / "b.parquet")

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import Predictions, Source, read_predictions
 from calibrant.calibration import Calibrator, fit, metrics
 from calibrant.calibration.evaluate_files import evaluate_files
@@ -115,21 +116,20 @@ def test_probabilities_are_refused_as_logits_and_taken_when_said(tmp_path: Path)
     p = softmax(data.logits).astype(np.float32)
     Predictions(data.ids, data.labels, p, data.source).write(tmp_path / "p.parquet")
     for refused in (evaluate_files, fit_file):
-        with pytest.raises(CalibrantError, match="pass --probabilities"):
+        with pytest.raises(CalibrantError, match="pass --kind probabilities"):
             refused([tmp_path / "p.parquet"] if refused is evaluate_files else tmp_path / "p.parquet")  # type: ignore[operator]
-    found = evaluate_files([tmp_path / "p.parquet"], probabilities=True)[0].evaluation.metrics
+    found = evaluate_files([tmp_path / "p.parquet"], asked=Asked("probabilities"))[0].evaluation.metrics
     assert found["nll"].value == pytest.approx(metrics.nll(softmax(data.logits), data.labels), abs=1e-5)
     with pytest.raises(CalibrantError, match="do not add up to one"):
-        evaluate_files([tmp_path / "z.parquet"], probabilities=True)
+        evaluate_files([tmp_path / "z.parquet"], asked=Asked("probabilities"))
     np.savez(tmp_path / "p.npz", probabilities=p, labels=data.labels)
     assert evaluate_files([tmp_path / "p.npz"])[0].evaluation.nll.value == pytest.approx(found["nll"].value, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["weights", "group"])
-def test_arrays_that_would_be_ignored_are_refused(tmp_path: Path, name: str) -> None:
-    arrays = {"logits": np.ones((3, 2)) * [2, 0], "labels": np.array([0, 1, 0]), name: np.ones(3)}
-    np.savez(tmp_path / "p.npz", **arrays)
-    with pytest.raises(CalibrantError, match=f"`{name}`"):
+def test_weights_of_rows_are_refused_where_they_would_be_ignored(tmp_path: Path) -> None:
+    logits = np.tile([[2.0, 0.0], [0.0, 2.0]], (10, 1))
+    np.savez(tmp_path / "p.npz", logits=logits, labels=np.tile([0, 1], 10), weights=np.ones(20))
+    with pytest.raises(CalibrantError, match="holds weights of single rows"):
         evaluate_files([tmp_path / "p.npz"])
 
 

@@ -145,7 +145,7 @@ def test_a_calibrator_of_another_model_is_refused(run: Run, predictions: Path, t
         run(evaluate_command, predictions, "--calibrator", tmp_path / "c.json")
     np.savez(tmp_path / "plain.npz", logits=2 * np.eye(3), labels=np.array([0, 1, 1]))
     with pytest.raises(ConfigError, match="do not say"):
-        run(calibrate, tmp_path / "plain.npz", "--adjust", "1")
+        run(calibrate, tmp_path / "plain.npz", "--adjust", "1", "--kind", "logits")
 
 
 @pytest.mark.slow  # netcal imports torch
