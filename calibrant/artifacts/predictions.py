@@ -389,7 +389,7 @@ def is_own(path: Path) -> bool:
 
 
 def _group_column(name: str) -> str:
-    return name if _is_group(name) else f"group_{name}"
+    return name if name == "group" else f"group_{name}"
 
 
 def _is_group(column: str) -> bool:
@@ -461,7 +461,7 @@ def _from_arrow(batch: Any, source: Source, where: Path) -> Predictions:
         named,
         present,
         batch.column("weight").to_numpy(zero_copy_only=False) if "weight" in names else None,
-        {name: tuple(batch.column(name).to_pylist()) for name in names if _is_group(name)},
+        {n.removeprefix("group_"): tuple(batch.column(n).to_pylist()) for n in names if _is_group(n)},
     )
 
 

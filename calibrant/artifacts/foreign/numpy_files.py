@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from calibrant.artifacts.foreign.columns import Column, Columns, text_column
-from calibrant.errors import DataError, FormatError
+from calibrant.errors import CalibrantError, DataError, FormatError
 
 _SCORES = re.compile(r"logits?|prob(?:abilitie)?s?|proba|scores?|predictions?|preds?|outputs?", re.IGNORECASE)
 _LABELS = ("labels", "label", "targets", "target", "y_true", "y")
@@ -21,12 +21,10 @@ def read_npz(path: Path) -> Columns:
             if not hasattr(arrays, "files"):
                 raise FormatError("is not an npz archive", where=path)
             return Columns({name: _plain(arrays[name], name, path) for name in arrays.files})
-    except (ValueError, OSError, EOFError, KeyError) as error:
+    except CalibrantError:
+        raise
+    except Exception as error:  # numpy, zipfile and zlib have errors of their own
         raise _refused(error, path) from None
-    except Exception as error:  # zipfile and zlib have errors of their own
-        if isinstance(error, (DataError, FormatError)):
-            raise
-        raise FormatError(f"not an npz, or a damaged one ({error})", where=path) from None
 
 
 def read_npy(path: Path) -> Columns:
@@ -44,7 +42,9 @@ def _array(path: Path) -> Column:
     try:
         with open(path, "rb") as stream:
             return _plain(np.load(stream, allow_pickle=False), path.stem, path)
-    except (ValueError, OSError, EOFError) as error:
+    except CalibrantError:
+        raise
+    except Exception as error:
         raise _refused(error, path) from None
 
 

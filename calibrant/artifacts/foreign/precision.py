@@ -56,11 +56,11 @@ def _steps(flat: Matrix, single: bool) -> int | None:
     size = float(np.abs(flat).max(initial=0.0))
     if not len(flat) or not 0 < size < 1e6:
         return None
-    epsilon = 3.1e-8 if single else 2e-16  # half a unit in the last place
+    epsilon = 6e-8 if single else 2e-16
 
     def on_grid(k: int) -> bool:
         slack = k * size * epsilon
-        if slack > 0.05:
+        if slack > 0.1:
             return False
         scaled = flat[:1000] * k
         if np.abs(scaled - np.rint(scaled)).max() > slack + 1e-9:

@@ -98,7 +98,7 @@ def assign(columns: Columns, named: Named, where: Path) -> Roles:
     ids = take(named.id, IDS)
     split = take(None, SPLITS)
     for name in [n for n in left if n.lower() in GROUPS or n.lower().startswith("group_")]:
-        groups[name] = left.pop(name)
+        groups["group" if name.lower() in GROUPS else name[len("group_") :]] = left.pop(name)
     scores, score_names, used = _scores(left, chosen, notes, where)
     unread = [n for n in left if n not in used]
     if unread:
@@ -121,8 +121,16 @@ def _square(left: dict[str, Column]) -> bool:
 
 
 def _first_label(left: dict[str, Column], chosen: set[str]) -> Column | None:
-    name = next((n for k in LABELS for n in left if n.strip().lower() == k and n not in chosen), None)
+    usable = [n for n in left if n not in chosen and not _fractions(left[n])]  # a class may be called y
+    name = next((n for k in LABELS for n in usable if n.strip().lower() == k), None)
     return None if name is None else left.pop(name)
+
+
+def _fractions(column: Column) -> bool:
+    if column.dtype.kind != "f":
+        return False
+    known = column[np.isfinite(column)]
+    return bool((known != np.floor(known)).any())
 
 
 def _one_hot(left: dict[str, Column]) -> Column | None:
@@ -135,26 +143,29 @@ def _one_hot(left: dict[str, Column]) -> Column | None:
     return np.stack([left.pop(n).astype(np.float64) for n in found], axis=1)
 
 
-def _patterns(asked: Sequence[str], left: dict[str, Column], where: Path) -> list[str]:
-    chosen: list[str] = []
+def _patterns(asked: Sequence[str], left: dict[str, Column], where: Path) -> dict[str, str]:
+    """Columns, and the class that each is of: what the star of `p_*` stands for, else the name as it is."""
+    chosen: dict[str, str] = {}
     for pattern in asked:
         hits = [n for n in left if fnmatch.fnmatchcase(n, pattern) and n not in chosen]
         if not hits and pattern not in chosen:
             raise DataError(f'no column is called "{pattern}"', where=where, fix=did_you_mean(pattern, left))
-        chosen += hits
+        beginning = pattern[:-1] if pattern.endswith("*") and pattern.count("*") == 1 else None
+        chosen |= {n: _bare(n) if beginning is None else n.removeprefix(beginning) for n in hits}
     return chosen
 
 
 def _scores(
-    left: dict[str, Column], chosen: list[str], notes: list[str], where: Path
+    left: dict[str, Column], chosen: dict[str, str], notes: list[str], where: Path
 ) -> tuple[Column, tuple[str, ...] | None, set[str]]:
     usable = {n: c for n, c in left.items() if c.dtype != object}
     if chosen:
         text = next((n for n in chosen if n not in usable), None)
         if text is not None:
             raise DataError(f"column `{text}` holds no numbers", where=where)
-        if len(chosen) == 1 and usable[chosen[0]].ndim == 2:
-            return usable[chosen[0]].astype(np.float64), None, set(chosen)
+        first = next(iter(chosen))
+        if len(chosen) == 1 and usable[first].ndim == 2:
+            return usable[first].astype(np.float64), None, {first}
         return *_stacked(usable, chosen, where), set(chosen)
     matrices = [n for n, c in usable.items() if c.ndim == 2]
     by_name = [n for k in MATRICES for n in matrices if n.strip().lower() == k]
@@ -185,7 +196,7 @@ def _scores(
         )
     if len(found) == 1:
         return usable[found[0]].astype(np.float64)[:, None], None, {found[0]}
-    return *_stacked(usable, found, where), set(found)
+    return *_stacked(usable, {n: n for n in found}, where), set(found)
 
 
 def _of_one_prefix(
@@ -201,16 +212,21 @@ def _of_one_prefix(
     if len(kinds) > 1:
         notes.append(f"scores are {kinds[best][0]}, ... of the beginnings {', '.join(kinds)}")
     names = kinds[best]
-    values, _ = _stacked(usable, names, where)
-    return values, tuple(m.group("name") for n in names if (m := _PREFIX.match(n)))
+    return _stacked(usable, {n: _bare(n) for n in names}, where)
 
 
-def _stacked(usable: dict[str, Column], names: list[str], where: Path) -> tuple[Column, tuple[str, ...]]:
+def _bare(name: str) -> str:
+    """The class in the name of a column."""
+    match = _PREFIX.match(name)
+    return match.group("name") if match else name
+
+
+def _stacked(usable: dict[str, Column], chosen: dict[str, str], where: Path) -> tuple[Column, tuple[str, ...]]:
     """Columns as a matrix; those numbered 0, 1, 2, ... in the order of their numbers."""
+    names, bare = list(chosen), list(chosen.values())
     wide = next((n for n in names if usable[n].ndim != 1), None)
     if wide is not None:
         raise DataError(f"column `{wide}` holds lists", where=where, fix="name it alone with --scores")
-    bare = [m.group("name") if (m := _PREFIX.match(n)) else n for n in names]
     if all(b.isdigit() for b in bare):
         order = sorted(range(len(bare)), key=lambda i: int(bare[i]))
         names, bare = [names[i] for i in order], [bare[i] for i in order]

@@ -1,0 +1,92 @@
+"""Labels of every shape come to the same numbers; what is ambiguous is refused with the sentence that mends it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibrant.artifacts.foreign.columns import text_column
+from calibrant.artifacts.foreign.labels import Labelled, read_labels, several
+from calibrant.errors import DataError
+
+NAMES = ("cat", "dog", "owl")
+
+
+def read(column: Any, names: tuple[str, ...] | None = NAMES, *, independent: bool = False) -> Labelled:
+    return read_labels(column, rows=len(column), names=names, classes=3, independent=independent, where=Path("p.csv"))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.array([2, 0, 1]),
+        np.array([2.0, 0.0, 1.0]),
+        np.array([[2], [0], [1]]),
+        text_column(["2", "0", "1"]),
+        text_column(["owl", "cat", "dog"]),
+        np.eye(3)[[2, 0, 1]],
+    ],
+)
+def test_every_form_means_the_same(column: Any) -> None:
+    numbers = read(column).numbers
+    assert numbers is not None
+    assert numbers.tolist() == [2, 0, 1]
+
+
+def test_what_is_missing_is_unknown() -> None:
+    for column in (np.array([0.0, np.nan]), np.array([0, -1]), text_column(["cat", None]), text_column(["cat", ""])):
+        numbers = read(column).numbers
+        assert numbers is not None
+        assert numbers.tolist() == [0, -1]
+
+
+def test_counting_from_one_is_refused_in_so_many_words() -> None:
+    with pytest.raises(DataError, match="run from 1 to 3 and none is 0: they count from one; subtract 1"):
+        read(np.array([1, 2, 3, 3]), None)
+
+
+def test_numbers_as_names_are_joined_by_name() -> None:
+    numbers = read(np.array([1, 2, 3, 3]), ("1", "2", "3")).numbers
+    assert numbers is not None
+    assert numbers.tolist() == [0, 1, 2, 2]
+
+
+def test_names_without_names_of_columns_are_refused() -> None:
+    with pytest.raises(DataError, match="nothing says which column is which class.*--classes"):
+        read(text_column(["cat", "dog"]), None)
+
+
+def test_an_unknown_name_gets_the_nearest() -> None:
+    with pytest.raises(DataError, match='label "dgo" is none of the 3 classes; did you mean "dog"'):
+        read(text_column(["cat", "dgo"]))
+
+
+def test_a_class_may_be_called_na() -> None:
+    numbers = read(text_column(["NA", "null", "NA"]), ("NA", "null", "x")).numbers
+    assert numbers is not None
+    assert numbers.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("bad", [np.array([0, 3]), np.array([0, -2]), np.array([0.5, 1.0])])
+def test_numbers_that_are_no_classes_are_named(bad: Any) -> None:
+    with pytest.raises(DataError, match=r"contain 3|contain -2|no whole numbers \(0\.5\)"):
+        read(bad)
+
+
+def test_several_labels_a_row_are_a_matrix() -> None:
+    lists = np.empty(3, object)
+    lists[:] = [("cat", "owl"), (), ("dog",)]
+    expected = [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
+    assert several(lists)
+    assert several(np.array(expected))
+    assert not several(np.eye(3))
+    for column in (lists, np.array(expected)):
+        present = read(column, independent=True).present
+        assert present is not None
+        assert present.tolist() == expected
+    unknown = read(np.array([[1.0, np.nan, 0.0]]), independent=True).present
+    assert unknown is not None
+    assert unknown.tolist() == [[1, -1, 0]]
