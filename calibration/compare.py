@@ -19,10 +19,9 @@ from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import Predictions
 from calibrant.calibration.inputs import Floats, Labels, check_labels, check_probs
 from calibrant.calibration.intervals.means import mean_interval, paired_share_interval
-from calibrant.calibration.metrics.binned_errors import ece_of
+from calibrant.calibration.metrics.binned_errors import ece_of, ece_terms
 from calibrant.calibration.metrics.rows import read_rows
 from calibrant.calibration.softmax import softmax
-from calibrant.calibration.statistics.bins import equal_width_index
 from calibrant.calibration.subjects import subjects
 from calibrant.errors import ConfigError, DataError
 
@@ -110,12 +109,11 @@ def _terms(p: Floats, y: Labels, bins: int) -> dict[str, Vector]:
     own = q[np.arange(len(y)), y]
     with np.errstate(divide="ignore"):
         nll = -np.log(own)
-    side = np.sign(rows.bins(bins).gap)[equal_width_index(rows.confidence, bins)]
     return {
         "accuracy": rows.correct.astype(np.float64),
         "nll": nll,
         "brier": np.einsum("ij,ij->i", q, q) - 2 * own + 1,
-        "ece": side * (rows.confidence.astype(np.float64) - rows.correct),
+        "ece": ece_terms(rows.confidence, rows.correct, bins=bins),
     }
 
 

@@ -221,7 +221,6 @@ TESTED_WITH_OTHERS = {
     "tests/train/heads/sweep/test_run.py": """
         train/heads/sweep/jobs.py
         train/heads/sweep/plan.py
-        train/heads/sweep/processes.py
         train/heads/sweep/trials.py
     """,
     "tests/train/heads/test_run.py": """

@@ -134,18 +134,13 @@ _KEYS = {
 
 def _scaled(table: dict[str, Any], epochs: int | None) -> dict[str, Any]:
     """The schedule of a file or recipe for another number of epochs: milestones and warm-up keep their share."""
+    from calibrant.train.recipe import moved_schedule
+
     schedule = table.get("schedule", {})
     before = schedule.get("epochs")
     if epochs is None or before is None or epochs == before:
         return table
-    moved: dict[str, Any] = {}
-    for key in ("warmup_epochs", "cooldown_epochs", "decay_epochs"):
-        if key in schedule:
-            least = 1 if key == "decay_epochs" else 0
-            moved[key] = max(least, round(schedule[key] * epochs / before))
-    if "milestones" in schedule:
-        places = (round(m * epochs / before) for m in schedule["milestones"])
-        moved["milestones"] = sorted({max(1, place) for place in places if place < epochs})
+    moved = moved_schedule(schedule, epochs)
     if moved:
         words = ", ".join(f"{key} {schedule[key]} -> {value}" for key, value in moved.items())
         click.echo(f"schedule for {epochs} epochs in the place of {before}: {words}", err=True)
@@ -226,6 +221,9 @@ def _report(run: Path, *, as_json: bool) -> None:
 @click.option("--data", type=_PATH, help="As in calibrant train.")
 @click.option("--out", type=_PATH, help="Folder for the trials' runs and search.json.")
 @click.option("--seed", default=0, show_default=True, help="Of the proposals.")
+@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
+@click.option("--shard", default="1/1", show_default=True, metavar="I/N", help="This machine's part of the grid.")
+@click.option("--engine", type=click.Choice(["process", "ray"]), default="process", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def search(
     config: Path | None,
@@ -236,6 +234,9 @@ def search(
     data: Path | None,
     out: Path | None,
     seed: int,
+    workers: int,
+    shard: str,
+    engine: Literal["process", "ray"],
     as_json: bool,
 ) -> None:
     """Train once per setting and rank by `engine.select` on the validation set; the test set is not looked at.
@@ -260,7 +261,10 @@ def search(
 
     table_of_all = _laid_over(_table_of(config, recipe), flags)
     choices = [parse_choice(text) for text in over]
-    ranked = run_search(table_of_all, choices, settings=settings, trials=trials, seed=seed, on_trial=show)
+    ranked = run_search(
+        table_of_all, choices, settings=settings, trials=trials, seed=seed, workers=workers, shard=shard, engine=engine,
+        on_trial=show,
+    )  # fmt: skip
     if as_json:
         rows = [{"settings": t.settings, "run": str(t.run), "value": t.value, "val": t.val} for t in ranked]
         click.echo(json.dumps({"trials": rows}))

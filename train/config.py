@@ -26,6 +26,8 @@ class DataConfig:
     groups: str | None = None  # csv, parquet: column whose values must not be divided between splits
     train_list: Literal["train", "train_val"] = "train"  # ufg: train_val is the published protocol
     stage: str | None = None  # ufg: R1, R3, R4, R5 or R6 of soyageing
+    share: float = 1.0  # of the training and validation images, the same of every class
+    test_share: float = 1.0
     imbalance: float | None = None  # thin the training set to a long tail, largest class over smallest
     sampler: Literal["shuffle", "sqrt", "balanced"] = "shuffle"  # classes drawn by n, sqrt(n), or equally
     on_bad_image: Literal["fail", "skip"] = "fail"
@@ -179,6 +181,8 @@ def _check(config: TrainConfig, where: str | Path) -> None:
         ("engine.ema_decay", engine.ema_decay, 0, 1),
         ("data.val_fraction", data.val_fraction, 0.001, 0.9),
         ("data.test_fraction", data.test_fraction, 0, 0.9),
+        ("data.share", data.share, 1e-6, 1),
+        ("data.test_share", data.test_share, 1e-6, 1),
         ("data.workers", data.workers, 0, 1024),
         ("optimizer.lr", optimizer.lr, 0, 1e6),
         ("optimizer.weight_decay", optimizer.weight_decay, 0, 1e6),

@@ -38,7 +38,7 @@ def recipe_table(name: str) -> dict[str, Any]:
             continue
         if part not in offered:
             raise ConfigError(f'{chosen[0]} has no variant "{part}"', where="--recipe", fix=did_you_mean(part, offered))
-        table = _merged(table, offered[part])
+        table = laid_over(table, offered[part])
     return table
 
 
@@ -46,11 +46,28 @@ def _read(setting: str) -> dict[str, Any]:
     return tomllib.loads((resources.files("calibrant.train") / "recipes" / f"{setting}.toml").read_text())
 
 
-def _merged(table: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def laid_over(table: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with another over it, table by table; another loss brings its own options only."""
     result = dict(table)
     for key, value in over.items():
         inner = result.get(key)
-        if key == "loss" and isinstance(inner, Mapping) and inner.get("name") != value.get("name"):
-            inner = None  # another loss has other options
-        result[key] = _merged(inner, value) if isinstance(value, Mapping) and isinstance(inner, Mapping) else value
+        if key == "loss" and isinstance(inner, Mapping) and "name" in value and inner.get("name") != value["name"]:
+            inner = None
+        result[key] = laid_over(inner, value) if isinstance(value, Mapping) and isinstance(inner, Mapping) else value
     return result
+
+
+def moved_schedule(schedule: Mapping[str, Any], epochs: int) -> dict[str, Any]:
+    """What of a [schedule] table changes with the number of epochs: milestones and warm-up keep their share."""
+    before = schedule.get("epochs")
+    if before is None or epochs == before:
+        return {}
+    moved: dict[str, Any] = {}
+    for key in ("warmup_epochs", "cooldown_epochs", "decay_epochs"):
+        if key in schedule:
+            least = 1 if key == "decay_epochs" else 0
+            moved[key] = max(least, round(schedule[key] * epochs / before))
+    if "milestones" in schedule:
+        places = (round(m * epochs / before) for m in schedule["milestones"])
+        moved["milestones"] = sorted({max(1, place) for place in places if place < epochs})
+    return moved

@@ -1,28 +1,26 @@
 """A search over settings (loss hyperparameters, usually) by the validation metric: a grid, or proposals by Optuna.
 
-A trial is a run like any other, in a folder named by the hash of its configuration. What is finished is not run again,
-so a search that stopped goes on, and one with a larger grid reuses the smaller one.
+A trial is a run like any other, in a folder named by the hash of its configuration, and a job of calibrant.train.jobs.
+What is finished is not run again, so a search that stopped goes on, and one with a larger grid reuses the smaller one.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from calibrant.atomic import write_json
 from calibrant.calibration.metrics.table import metric
-from calibrant.config import to_table
-from calibrant.errors import ConfigError
+from calibrant.errors import ConfigError, ModelError
 from calibrant.train.config import TrainConfig, train_config
-from calibrant.train.engine import fit
-from calibrant.train.run.folder import CHECKPOINT_FILE
-from calibrant.train.run.history import read_history
+from calibrant.train.jobs.job import read_result
+from calibrant.train.jobs.run import Engine, run_jobs
+from calibrant.train.jobs.shard import own_part, read_shard
+from calibrant.train.jobs.training import TrainJob, train_key
 
 RESULT_FILE = "search.json"
 
@@ -70,17 +68,42 @@ def search(
     settings: Sequence[str] = (),
     trials: int | None = None,
     seed: int = 0,
+    workers: int = 1,
+    shard: str = "1/1",
+    engine: Engine = "process",
     on_trial: Callable[[Trial], None] | None = None,
 ) -> list[Trial]:
-    """All trials, best first; also in <out>/search.json. `trials`: let Optuna propose so many; None: the grid."""
+    """The trials that are finished, best first; also in <out>/search.json.
+
+    `trials`: let Optuna propose so many, one after the other; None: the whole grid, of which `shard` is this machine's.
+    """
     base = train_config(table, settings, where="search")
     done: list[Trial] = []
-    proposals = _grid(choices) if trials is None else _optuna(choices, trials, seed, done, base.engine.select)
-    for proposal in proposals:
-        config = train_config(table, [*settings, *proposal], where="search")
-        done.append(_run(config, base.out, proposal))
-        if on_trial is not None:
-            on_trial(done[-1])
+
+    def jobs_of(proposals: Sequence[tuple[str, ...]]) -> list[TrainJob]:
+        return [_job(train_config(table, [*settings, *proposal], where="search")) for proposal in proposals]
+
+    def note(job: TrainJob, proposal: tuple[str, ...]) -> None:
+        trial = _trial(job, base.out, proposal)
+        if trial is not None:
+            done.append(trial)
+            if on_trial is not None:
+                on_trial(trial)
+
+    if trials is not None:
+        if read_shard(shard)[1] != 1:
+            raise ConfigError("Optuna proposes from what is known so far and cannot be sharded", where="--shard")
+        for proposal in _optuna(choices, trials, seed, done, base.engine.select):
+            (job,) = jobs_of([proposal])
+            run_jobs([job], base.out, workers=1, engine=engine)
+            note(job, proposal)
+    else:
+        proposals = list(_grid(choices))
+        jobs = jobs_of(proposals)
+        mine = own_part(jobs, read_shard(shard))
+        run_jobs(mine, base.out, workers=workers, engine=engine, what="trials")
+        for job, proposal in zip(jobs, proposals, strict=True):
+            note(job, proposal)
     lower = metric(base.engine.select).better == "lower"
     ranked = sorted(done, key=lambda t: t.value if lower else -t.value)
     rows = [
@@ -97,16 +120,21 @@ def search(
     return ranked
 
 
-def _run(config: TrainConfig, out: Path, proposal: tuple[str, ...]) -> Trial:
-    described = {k: v for k, v in to_table(config).items() if k != "out"}
-    key = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:12]
-    run = out / key
-    if not (run / "predictions" / "val.parquet").is_file():  # the last thing that a run writes
-        fit(replace(config, out=run), resume=(run / CHECKPOINT_FILE).is_file())
-    best = next(line for line in reversed(read_history(run)) if line["best"])
+def _job(config: TrainConfig) -> TrainJob:
+    key = train_key(config)
+    return TrainJob(config, key[:12], key)
+
+
+def _trial(job: TrainJob, out: Path, proposal: tuple[str, ...]) -> Trial | None:
+    """What a finished job came to; None where another shard has it still to do."""
+    result = read_result(out, job.key)
+    if result is None:
+        return None
+    if "failed" in result:
+        raise ModelError(result["failed"], where=out / job.folder, fix="leave this setting out")
     # null stands for an infinite NLL
-    val = {name: math.inf if value is None else float(value) for name, value in best["val"].items()}
-    return Trial(proposal, run, val[config.engine.select], val)
+    val = {name: math.inf if value is None else float(value) for name, value in result["val"].items()}
+    return Trial(proposal, out / job.folder, val[job.config.engine.select], val)
 
 
 def _json(value: float) -> float | None:

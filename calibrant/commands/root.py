@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str, str | None]] = {
     "demo": ("calibrant.commands.demo:demo", "Run the whole path on data that needs no download.", "train"),
     "train": ("calibrant.train.cli:train", "Train a classifier on an image folder.", "train"),
     "search": ("calibrant.train.cli:search", "Search training settings by the validation metric.", "train"),
+    "study": ("calibrant.train.study.cli:study", "Compare methods: seeds, controls, one joined table.", "train"),
     "shards": ("calibrant.train.cli:shards", "Pack a data set into Parquet or tar shards.", "train"),
     "features": ("calibrant.train.heads.cli:features", "Cache a frozen backbone's features of a folder.", "train"),
     "head": ("calibrant.train.heads.cli:head", "Train a head on cached features in seconds.", "train"),

@@ -23,6 +23,16 @@ def ece(probs: ArrayLike, labels: ArrayLike, *, bins: int = 15, weights: ArrayLi
     return ece_of(read_rows(probs, labels, weights).bins(bins))
 
 
+def ece_terms(confidence: NDArray[np.floating], correct: NDArray[np.bool_], *, bins: int = 15) -> NDArray[np.float64]:
+    """One number a row whose mean is the ECE: sign_b (confidence - correct), with the sign of its bin's gap held.
+
+    The ECE is its mean exactly; where the rows are drawn anew, to first order.
+    """
+    side = np.sign(equal_width(confidence, correct, bins, None).gap)[equal_width_index(confidence, bins)]
+    terms: NDArray[np.float64] = side * (confidence.astype(np.float64) - correct)
+    return terms
+
+
 def adaptive_ece(
     probs: ArrayLike,
     labels: ArrayLike,

@@ -26,6 +26,7 @@ def read_data(config: DataConfig) -> Splits:
         listing, val_fraction=config.val_fraction, test_fraction=config.test_fraction, seed=config.split_seed
     )
     splits = refuse_shared_groups(splits, listing.where)
+    splits = thinned(splits, config.share, config.test_share, seed=config.split_seed)
     if config.imbalance is not None:
         thin = long_tailed(splits.train, len(splits.class_names), config.imbalance, seed=config.split_seed)
         splits = replace(splits, train=thin)
@@ -54,6 +55,23 @@ def listed(config: DataConfig) -> ImageListing:
             raise
         fix = f"they are read as data.layout = {layout}; if they are others, pass --set data.layout=auto"
         raise DataError(error.what, where=error.where, fix=fix) from None
+
+
+def thinned(splits: Splits, share: float, test_share: float, *, seed: int) -> Splits:
+    """The splits with that share of each class of the training and validation set, and of the test set."""
+
+    def part(images: ImageSet, share: float) -> ImageSet:
+        if share == 1:
+            return images
+        rng = np.random.default_rng(seed)
+        kept = []
+        for k in range(len(splits.class_names)):
+            rows = rng.permutation(np.flatnonzero(images.labels == k))
+            kept.append(rows[: max(1, round(share * len(rows)))])
+        return images.rows(np.sort(np.concatenate(kept)))
+
+    test = None if splits.test is None else part(splits.test, test_share)
+    return replace(splits, train=part(splits.train, share), val=part(splits.val, share), test=test)
 
 
 def long_tailed(images: ImageSet, num_classes: int, imbalance: float, *, seed: int) -> ImageSet:

@@ -224,10 +224,12 @@ def report(result: Any) -> str:
     "--rank-by", type=click.Choice(["val", "test"]), help="What sorts the table; else the file's own `rank_by`, or val."
 )
 @click.option("--shard", default="1/1", show_default=True, metavar="I/N", help="This machine's part of the jobs.")
+@click.option("--engine", type=click.Choice(["process", "ray"]), default="process", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
 def sweep(
-    config: Path, features: Path | None, out: Path | None, workers: int | None, rank_by: Any, shard: str, as_json: bool
-) -> None:
+    config: Path, features: Path | None, out: Path | None, workers: int | None, rank_by: Any, shard: str, engine: Any,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Compare heads: a baseline and one change at a time, a grid, or Optuna, over several seeds.
 
     Finished runs are kept and never made again; an interrupted sweep goes on where it stopped.
@@ -239,7 +241,7 @@ def sweep(
     from calibrant.train.heads.sweep.run import run_sweep
 
     plan = read_sweep(config, features=features, out=out, rank_by=rank_by)
-    done = run_sweep(plan, workers=workers, shard=shard, say=lambda line: click.echo(line, err=True))
+    done = run_sweep(plan, workers=workers, shard=shard, engine=engine, say=lambda line: click.echo(line, err=True))
     if done.table is None:
         click.echo(f"{done.finished} of {done.total} runs are finished; the other shards have the rest")
         return

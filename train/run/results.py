@@ -69,8 +69,15 @@ def write_results(
         }
     )
     if splits.test is not None and len(splits.test):
+        kept = config.data.cache_dir  # runs that share their pixels share those of the test set too
         sources["test"] = EvalSource(
-            splits.test, model.preprocessing, cache=False, workers=workers, skip_bad=skip, what="test images"
+            splits.test,
+            model.preprocessing,
+            cache=kept is not None,
+            workers=workers,
+            skip_bad=skip,
+            what="test images",
+            cache_dir=kept,
         )
     for split, source in sources.items():
         write_predictions(

@@ -11,13 +11,25 @@ from calibrant.errors import DataError
 from calibrant.images.image_set import ImageSet
 from calibrant.images.labels import SPLIT_WORDS
 from calibrant.images.layout import Layout, Wishes
-from calibrant.images.layouts import aircraft, cifar, csv_list, cub, folder, parquet, tar, tiny_imagenet, ufg
+from calibrant.images.layouts import (
+    aircraft,
+    cifar,
+    csv_list,
+    cub,
+    folder,
+    npz,
+    parquet,
+    svhn,
+    tar,
+    tiny_imagenet,
+    ufg,
+)
 from calibrant.images.listing import ImageListing, warn_of_unread
 
 # In the order in which they are tried: what only one of them has comes first, a plain folder last.
 LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in (
-    cub.CUB, tiny_imagenet.TINY_IMAGENET, cifar.CIFAR10, cifar.CIFAR100, aircraft.AIRCRAFT, ufg.UFG, csv_list.CSV,
-    tar.TAR, parquet.PARQUET, folder.FOLDER,
+    cub.CUB, tiny_imagenet.TINY_IMAGENET, cifar.CIFAR10, cifar.CIFAR100, aircraft.AIRCRAFT, svhn.SVHN, ufg.UFG,
+    npz.NPZ, csv_list.CSV, tar.TAR, parquet.PARQUET, folder.FOLDER,
 )}  # fmt: skip
 
 
@@ -36,7 +48,10 @@ def layout_of(path: Path) -> str:
         raise DataError("no such file or folder", where=path)
     named = next((layout.name for layout in LAYOUTS.values() if layout.recognises(path)), None)
     if named is None:
-        raise DataError("is neither a folder of images, nor a .csv list, nor a .tar or .parquet shard", where=path)
+        raise DataError(
+            "is neither a folder of images, nor a .csv list, .npz or .mat file, nor a .tar or .parquet shard",
+            where=path,
+        )
     if named == "tar" and path.is_dir() and parquet.PARQUET.recognises(path):
         raise DataError("holds tar and Parquet shards", where=path, fix="give one kind a folder of its own")
     return named

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from calibrant.errors import ConfigError
 from calibrant.train.heads.features.cache import FeatureCache
-from calibrant.train.heads.sweep.jobs import make_job, read_result
+from calibrant.train.heads.sweep.jobs import make_job
 from calibrant.train.heads.sweep.plan import BASELINE, SweepPlan
-from calibrant.train.heads.sweep.processes import run_jobs
 from calibrant.train.heads.sweep.table import SweepTable, make_table, write_tables
 from calibrant.train.heads.sweep.trials import with_trials
+from calibrant.train.jobs.job import read_result
+from calibrant.train.jobs.run import Engine, run_jobs
+from calibrant.train.jobs.shard import own_part, read_shard
 
 
 @dataclass(frozen=True)
@@ -23,20 +25,24 @@ class SweepOutcome:
 
 
 def run_sweep(
-    plan: SweepPlan, *, workers: int | None = None, shard: str = "1/1", say: Callable[[str], None] = lambda line: None
+    plan: SweepPlan,
+    *,
+    workers: int | None = None,
+    shard: str = "1/1",
+    engine: Engine = "process",
+    say: Callable[[str], None] = lambda line: None,
 ) -> SweepOutcome:
     """Run what is missing, write the tables. An interruption waits for the runs in flight and loses nothing."""
     cache = FeatureCache.open(plan.features)
     workers = workers or os.cpu_count() or 1
     (plan.out / "runs").mkdir(parents=True, exist_ok=True)
-    mine, shards = _shard(shard)
+    part = read_shard(shard)
     if plan.optuna is not None:
-        if shards != 1:
+        if part[1] != 1:
             raise ConfigError("Optuna proposes from what is known so far and cannot be sharded", where="--shard")
         plan = with_trials(plan, cache, workers, say)
     jobs = [make_job(plan, cache, name, seed) for name in plan.variants for seed in plan.seeds]
-    part = [job for i, job in enumerate(jobs) if i % shards == mine]
-    run_jobs(plan, part, workers, say)
+    run_jobs(own_part(jobs, part), plan.out, workers=workers, engine=engine, what="heads", say=say)
     results = [(job, read) for job in jobs if (read := read_result(plan.out, job.key)) is not None]
     if len(results) < len(jobs):
         return SweepOutcome(len(jobs), len(results), None)
@@ -46,10 +52,3 @@ def run_sweep(
     )
     write_tables(plan.out, table, rows)
     return SweepOutcome(len(jobs), len(jobs), table)
-
-
-def _shard(text: str) -> tuple[int, int]:
-    first, slash, second = text.partition("/")
-    if not slash or not first.isdigit() or not second.isdigit() or not 1 <= int(first) <= int(second):
-        raise ConfigError(f'"{text}" is not I/N', where="--shard", fix="the first of three machines takes 1/3")
-    return int(first) - 1, int(second)

@@ -18,7 +18,7 @@ from calibrant.atomic import replacing, write_text
 from calibrant.calibration.intervals.crossed import crossed_mean
 from calibrant.progress import table as text_table
 from calibrant.train.heads.scores import METRICS
-from calibrant.train.heads.sweep.rows import differences, row_values
+from calibrant.train.jobs.rows import differences, row_values
 
 SHOWN = ("macro_f1", "balanced_accuracy", "head_accuracy", "medium_accuracy", "tail_accuracy", "nll", "ece", "aece")
 

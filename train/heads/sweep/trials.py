@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 from calibrant.train.heads.features.cache import FeatureCache
 from calibrant.train.heads.scores import METRICS
-from calibrant.train.heads.sweep.jobs import job_key, make_job, read_result
+from calibrant.train.heads.sweep.jobs import job_key, make_job
 from calibrant.train.heads.sweep.plan import BASELINE, SweepPlan, flatten
-from calibrant.train.heads.sweep.processes import run_jobs
+from calibrant.train.jobs.job import read_result
+from calibrant.train.jobs.run import run_jobs
 
 
 def with_trials(plan: SweepPlan, cache: FeatureCache, workers: int, say: Callable[[str], None]) -> SweepPlan:
@@ -44,7 +45,7 @@ def with_trials(plan: SweepPlan, cache: FeatureCache, workers: int, say: Callabl
         batch = {f"trial {t.number}": {k: _suggest(t, k, v) for k, v in choices.items()} for t in asked}
         step = replace(plan, variants=batch, optuna=None)
         jobs = [make_job(step, cache, name, seed) for name in batch for seed in plan.seeds]
-        run_jobs(step, jobs, workers, lambda line: None)
+        run_jobs(jobs, plan.out, workers=workers, what="heads")
         for t, name in zip(asked, batch, strict=True):
             read = [read_result(plan.out, job.key) for job in jobs if job.variant == name]
             study.tell(t, sum(r["val"][space.metric] for r in read if r) / len(plan.seeds))

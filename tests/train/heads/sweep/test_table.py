@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from calibrant.train.heads.scores import METRICS
-from calibrant.train.heads.sweep.rows import pack_rows
 from calibrant.train.heads.sweep.table import SweepTable, holm, make_table
+from calibrant.train.jobs.rows import pack_rows
 
 LABELS = (np.arange(200) % 2).astype(np.int64)
 

@@ -1,6 +1,7 @@
 """What a run keeps of every test row, and the metrics as means of one number a row.
 
-For each row: its label, the predicted class and its NLL, as base64 of little-endian arrays in the run's JSON file.
+For each row: its label, the predicted class, its confidence, NLL and Brier score, as base64 of little-endian arrays in
+the run's JSON file. Runs of earlier versions have neither confidence nor Brier score.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.calibration.metrics.binned_errors import ece_terms
 from calibrant.shares import thirds
 
 Vector = NDArray[np.float64]
-_PACKED = {"labels": "<i4", "predicted": "<i4", "nll": "<f4"}
+_PACKED = {"labels": "<i4", "predicted": "<i4", "nll": "<f4", "confidence": "<f4", "brier": "<f4"}
 
 
 def pack_rows(
@@ -23,7 +25,10 @@ def pack_rows(
 ) -> dict[str, Any]:
     """counts: (C,) training images of the run, which say what head, medium and tail are."""
     own = probs[np.arange(len(labels)), labels]
-    values = {"labels": labels, "predicted": probs.argmax(1), "nll": -np.log(np.maximum(own, 1e-12))}
+    values = {
+        "labels": labels, "predicted": probs.argmax(1), "nll": -np.log(np.maximum(own, 1e-12)),
+        "confidence": probs.max(1), "brier": np.einsum("ij,ij->i", probs, probs) - 2 * own + 1,
+    }  # fmt: skip
     packed = {
         name: base64.b64encode(np.asarray(values[name], kind).tobytes()).decode() for name, kind in _PACKED.items()
     }
@@ -31,7 +36,7 @@ def pack_rows(
 
 
 def row_values(metric: str, block: Mapping[str, Any]) -> Vector | None:
-    """(n,) whose mean is the metric, or its value to first order (macro F1); None where it is no such mean (ECE).
+    """(n,) whose mean is the metric, or its value to first order (macro F1, ECE); None where it is no such mean.
 
     balanced accuracy and groups: n correct_i / (K n_y). Macro F1: F + n sum_c infl_ic / K with infl_ic =
     (2 [y = c, k = c] - F_c ([y = c] + [k = c])) / (present_c + predicted_c), the derivative of F_c by the row's weight.
@@ -41,9 +46,10 @@ def row_values(metric: str, block: Mapping[str, Any]) -> Vector | None:
     right: Vector = (y == k).astype(np.float64)
     if metric == "accuracy":
         return right
-    if metric == "nll":
-        nll: Vector = _read(block, "nll").astype(np.float64)
-        return nll
+    if metric in ("nll", "brier"):
+        return _read(block, metric).astype(np.float64) if metric in block else None
+    if metric == "ece":
+        return ece_terms(_read(block, "confidence"), y == k) if "confidence" in block else None
     present, claimed = np.bincount(y, minlength=len(counts)), np.bincount(k, minlength=len(counts))
     if metric in ("balanced_accuracy", "head_accuracy", "medium_accuracy", "tail_accuracy"):
         inside = present > 0

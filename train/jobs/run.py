@@ -1,0 +1,144 @@
+"""Runs what is missing: in this process, in one process per core with one thread each, or on a Ray cluster.
+
+A result is written by rename under the job's key, so a run that was killed anywhere goes on by skipping what is there,
+and machines with a shared folder each take a part.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from calibrant.atomic import write_json
+from calibrant.errors import ModelError
+from calibrant.progress import bar
+from calibrant.train.jobs.job import Job, read_result, result_file
+
+Engine = Literal["process", "ray"]
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    out: Path,
+    *,
+    workers: int,
+    engine: Engine = "process",
+    what: str = "runs",
+    say: Callable[[str], None] = lambda line: None,
+) -> None:
+    """Every job of the list has its result afterwards. One worker is this very process."""
+    todo = list({job.key: job for job in jobs if read_result(out, job.key) is None}.values())
+    workers = max(1, min(workers, len(todo)))
+    say(f"{len(jobs)} runs, {len(jobs) - len(todo)} of them finished before; {workers if todo else 0} processes")
+    if not todo:
+        return
+    start = time.monotonic()
+    seconds: list[float] = []
+    with bar(what=what, total=len(todo), unit="run") as shown:
+        for took in _seconds_of(todo, out, workers, engine):
+            seconds.append(took)
+            shown.update(1)
+            if len(seconds) == min(len(todo), 2 * workers):
+                left = (time.monotonic() - start) / len(seconds) * (len(todo) - len(seconds))
+                say(f"about {duration(left)} to go ({sum(seconds) / len(seconds):.1f} s a run)")
+    say(f"{len(todo)} runs in {duration(time.monotonic() - start)}")
+
+
+def work(job: Job, out: str) -> float:
+    """One job: its result under its key. Gives its CPU seconds."""
+    found = read_result(Path(out), job.key)
+    if found is not None:  # somebody else on the same folder was faster
+        return float(found["seconds"])
+    start = time.process_time()
+    result = job.run(Path(out))
+    seconds = time.process_time() - start
+    write_json(result_file(Path(out), job.key), {**result, "seconds": seconds})
+    return seconds
+
+
+def _seconds_of(todo: Sequence[Job], out: Path, workers: int, engine: Engine) -> Iterator[float]:
+    """Runs the jobs; gives the CPU seconds of each as it ends."""
+    if engine == "ray":
+        from calibrant.train.jobs.ray_cluster import run_on_cluster
+
+        yield from run_on_cluster(todo, out)
+        return
+    if workers == 1:
+        import torch
+
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            for job in todo:
+                yield work(job, str(out))
+        finally:
+            torch.set_num_threads(threads)
+        return
+    with _pool(workers) as pool:
+        waiting: set[Future[float]] = {pool.submit(work, job, str(out)) for job in todo}
+        try:
+            while waiting:
+                finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    yield future.result()
+        except BrokenProcessPool:
+            raise ModelError(
+                "a process was killed, perhaps for lack of memory; finished runs are kept",
+                where=out,
+                fix="start it again, with a smaller --workers if memory was short",
+            ) from None
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """One process per core with one thread each: two threads on one head are slower than two heads on one each."""
+    import multiprocessing
+
+    before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    os.environ.update(dict.fromkeys(before, "1"))  # read when a child imports its libraries
+    pool = ProcessPoolExecutor(
+        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start, initargs=(os.getpid(),)
+    )
+    try:
+        yield pool
+        pool.shutdown()
+    except BaseException:
+        # Ctrl-C reaches the whole group: a head finishes, a training saves its state and stops.
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _start(parent: int) -> None:
+    import signal
+    import threading
+
+    import torch
+
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; a training listens itself
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+
+
+def _leave_with(parent: int) -> None:
+    """A child whose parent was killed would wait for work for ever."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

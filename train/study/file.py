@@ -1,0 +1,135 @@
+"""A study as it is written down: every table of its TOML file, each key checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from calibrant.config import build, read_toml
+from calibrant.errors import ConfigError, did_you_mean
+
+Kind = Literal["train", "heads"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """[[data]], [[network]] or [[method]]: variants of the recipe, and settings that lie over it."""
+
+    name: str
+    recipe: str = ""
+    set: dict[str, Any] = field(default_factory=dict)
+    # method: settings taken from what another method's runs of the same seed measured, as "loss.alpha" = "fedlas-ls
+    # mean_alpha"
+    measured: dict[str, str] = field(default_factory=dict)
+    control: str = ""  # method: of which one this is a control, and what it shows
+    published: dict[str, float] = field(default_factory=dict)  # method: the figures of the paper, by metric
+
+
+@dataclass(frozen=True)
+class Scale:
+    """[scale.NAME] How much of it is run. Milestones and warm-up move along with the epochs.
+
+    images, test_images: a share, or a number of images where more than 1; epochs likewise.
+    """
+
+    images: float = 1.0
+    test_images: float = 1.0
+    epochs: float = 1.0
+    seeds: int | None = None
+    networks: tuple[str, ...] = ()  # only these
+    methods: tuple[str, ...] = ()
+    set: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """[[figure]] bars: a metric of every method; epochs: a number that the loss reports, epoch by epoch;
+    cost: a metric against multiply-accumulates and measured time.
+    """
+
+    name: str
+    kind: Literal["bars", "epochs", "cost"] = "bars"
+    of: str = "ece"
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    title: str
+    paper: str = ""
+    kind: Kind = "train"
+    reference: str = "ce"
+    metrics: tuple[str, ...] = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "over_ece", "under_ece")
+    posthoc: tuple[str, ...] = ("temperature",)  # each method also through these calibrators, fitted on validation rows
+    seeds: int = 5
+    first_seed: int = 1
+    cost: bool = False  # measure multiply-accumulates and time an image
+    base: dict[str, Any] = field(default_factory=dict)
+    data: tuple[Part, ...] = ()
+    network: tuple[Part, ...] = ()
+    method: tuple[Part, ...] = ()
+    scale: dict[str, Scale] = field(default_factory=dict)
+    figure: tuple[Figure, ...] = ()
+
+
+def names_of_studies() -> dict[str, str]:
+    """Name and title of every study of the package."""
+    folder = resources.files("calibrant.train") / "studies"
+    found = {}
+    for file in folder.iterdir():
+        if file.name.endswith(".toml"):
+            table = read_toml(Path(str(file)))
+            found[file.name.removesuffix(".toml").replace("_", "/", 1)] = str(table.get("title", ""))
+    return dict(sorted(found.items()))
+
+
+def read_study(name: str | Path) -> StudyFile:
+    """A file, or a study of the package by its name."""
+    path = Path(name)
+    if path.suffix != ".toml":
+        known = names_of_studies()
+        if str(name) not in known:
+            raise ConfigError(f'no study "{name}"', where="calibrant study", fix=did_you_mean(str(name), known))
+        path = Path(str(resources.files("calibrant.train") / "studies" / f"{str(name).replace('/', '_', 1)}.toml"))
+    return _checked(_built(read_toml(path), path), path)
+
+
+def _built(table: Mapping[str, Any], path: Path) -> StudyFile:
+    rest = dict(table)
+    scales = rest.pop("scale", {})
+    if not isinstance(scales, Mapping):
+        raise ConfigError("is no table of scales", where=f"{path} scale", fix="write [scale.tiny]")
+    made = {name: build(Scale, entry, where=f"{path} scale.{name}") for name, entry in scales.items()}
+    study = build(StudyFile, rest, where=path)
+    return StudyFile(**{**{f.name: getattr(study, f.name) for f in fields(study)}, "scale": made})
+
+
+def _checked(study: StudyFile, path: Path) -> StudyFile:
+    for what, parts in (("data", study.data), ("network", study.network), ("method", study.method)):
+        names = [part.name for part in parts]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ConfigError(f'two [[{what}]] are called "{twice}"', where=path)
+    methods = [part.name for part in study.method]
+    if not methods or not study.data:
+        raise ConfigError("needs at least one [[method]] and one [[data]]", where=path)
+    if study.reference not in methods:
+        raise ConfigError(f'no method "{study.reference}"', where=f"{path} reference",
+                          fix=did_you_mean(study.reference, methods))  # fmt: skip
+    if study.seeds < 1:
+        raise ConfigError("needs at least one seed", where=f"{path} seeds")
+    for part in study.method:
+        for key, source in part.measured.items():
+            name, _, number = source.partition(" ")
+            if name not in methods[: methods.index(part.name)] or not number:
+                raise ConfigError(
+                    f'"{source}" is not "METHOD NUMBER" of a method that stands before it', where=f"{path} {key}"
+                )
+    for scale_name, scale in study.scale.items():
+        for name in scale.methods:
+            if name not in methods:
+                raise ConfigError(f'no method "{name}"', where=f"{path} scale.{scale_name}",
+                                  fix=did_you_mean(name, methods))  # fmt: skip
+    return study

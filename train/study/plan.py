@@ -1,0 +1,164 @@
+"""From a study and a scale to the jobs: which configurations there are, and which wait for what others measured."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from calibrant.config import to_table
+from calibrant.errors import ConfigError, did_you_mean
+from calibrant.train.config import DataConfig, TrainConfig, train_config
+from calibrant.train.data.sources import read_data
+from calibrant.train.jobs.job import read_result
+from calibrant.train.jobs.training import TrainJob, train_key
+from calibrant.train.recipe import laid_over, moved_schedule, recipe_table
+from calibrant.train.study.file import Part, Scale, StudyFile
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the study, by name."""
+
+    data: str
+    network: str
+    method: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    study: StudyFile
+    scale: Scale
+    scale_name: str
+    out: Path
+    places: Mapping[str, Path]  # of each data set that is there
+    weights: Path | None = None
+    seeds: tuple[int, ...] = ()
+
+    @property
+    def networks(self) -> tuple[Part, ...]:
+        given = self.study.network or (Part("default"),)
+        return tuple(n for n in given if not self.scale.networks or n.name in self.scale.networks)
+
+    @property
+    def methods(self) -> tuple[Part, ...]:
+        return tuple(m for m in self.study.method if not self.scale.methods or m.name in self.scale.methods)
+
+    @property
+    def data(self) -> tuple[Part, ...]:
+        return tuple(d for d in self.study.data if d.name in self.places)
+
+    def cells(self) -> list[Cell]:
+        """Seeds outermost, so that a study that was stopped is still balanced."""
+        return [
+            Cell(d.name, n.name, m.name, seed)
+            for seed in self.seeds for d in self.data for n in self.networks for m in self.methods
+        ]  # fmt: skip
+
+
+def plan_study(
+    study: StudyFile,
+    *,
+    scale: str,
+    out: Path,
+    places: Mapping[str, Path],
+    weights: Path | None = None,
+    seeds: int | None = None,
+) -> StudyPlan:
+    """The study at one of its scales; `full` is there without being written down."""
+    scales = {"full": Scale(), **study.scale}
+    if scale not in scales:
+        raise ConfigError(f'no scale "{scale}"', where="--scale", fix=did_you_mean(scale, scales))
+    chosen = scales[scale]
+    strange = next((name for name in places if name not in {d.name for d in study.data}), None)
+    if strange is not None:
+        raise ConfigError(
+            f'no data "{strange}"', where="--data", fix=did_you_mean(strange, [d.name for d in study.data])
+        )
+    count = seeds or chosen.seeds or study.seeds
+    numbers = tuple(range(study.first_seed, study.first_seed + count))
+    return StudyPlan(study, chosen, scale, out, places, weights, numbers)
+
+
+class Trainings:
+    """The jobs of a study of trainings."""
+
+    def __init__(self, plan: StudyPlan) -> None:
+        self.plan = plan
+        self._data: dict[str, tuple[str, int, int, int]] = {}
+
+    def job(self, cell: Cell) -> TrainJob | None:
+        """The job of a cell; None while another method's run that it takes a number from is missing."""
+        plan = self.plan
+        d, n, m = (
+            next(part for part in parts if part.name == name)
+            for parts, name in ((plan.data, cell.data), (plan.networks, cell.network), (plan.methods, cell.method))
+        )
+        taken: dict[str, float] = {}
+        for key, source in m.measured.items():
+            name, _, number = source.partition(" ")
+            other = self.job(replace(cell, method=name))
+            result = None if other is None else read_result(plan.out, other.key)
+            if result is None:
+                return None
+            if number not in result.get("measured", {}):
+                raise ConfigError(f'{name} reports no "{number}"', where=key,
+                                  fix=did_you_mean(number, result.get("measured", {})))  # fmt: skip
+            taken[key] = float(f"{result['measured'][number]:.6g}")
+        config = self._config(d, n, m, cell.seed, taken)
+        digest = self._sizes(d.name, config.data)[0]
+        key = train_key(config, digest)
+        return TrainJob(config, f"trainings/{key[:16]}", key, lean=True)
+
+    def _config(self, d: Part, n: Part, m: Part, seed: int, taken: Mapping[str, float]) -> TrainConfig:
+        plan, scale = self.plan, self.plan.scale
+        recipe = "/".join(part for part in (d.recipe, n.recipe, m.recipe) if part)
+        table: dict[str, Any] = recipe_table(recipe) if d.recipe else {}
+        for over in (plan.study.base, d.set, n.set, m.set, scale.set):
+            table = laid_over(table, over)
+        schedule = dict(table.get("schedule", {}))
+        before = schedule.get("epochs", TrainConfig().schedule.epochs)
+        epochs = round(scale.epochs) if scale.epochs > 1 else max(1, round(scale.epochs * before))
+        table["schedule"] = {**schedule, **moved_schedule(schedule, epochs), "epochs": epochs}
+        if plan.weights is not None:
+            table = laid_over(table, {"model": {"weights": str(plan.weights), "pretrained": False}})
+        table["data"] = {
+            **table.get("data", {}),
+            "path": str(plan.places[d.name]),
+            "layout": "auto",
+            "cache_dir": str(plan.out / "pixels"),
+        }
+        settings = [f"{key}={json.dumps(value)}" for key, value in taken.items()]
+        config = train_config(table, [*settings, f"seed={seed}"], where=f"{plan.study.title}: {m.name}")
+        data = config.data
+        _, train, val, test = self._sizes(d.name, data)
+        share = scale.images if scale.images <= 1 else min(1.0, scale.images / train)
+        test_share = scale.test_images if scale.test_images <= 1 else min(1.0, scale.test_images / max(1, test))
+        return replace(
+            config,
+            data=replace(data, share=round(share, 6), test_share=round(test_share, 6)),
+            engine=replace(config.engine, tensorboard=False, device="cpu"),
+        )
+
+    def _sizes(self, name: str, data: DataConfig) -> tuple[str, int, int, int]:
+        """Hash of what lies there, and how many images each split has, before shares are taken."""
+        if name not in self._data:
+            splits = read_data(replace(data, share=1.0, test_share=1.0, imbalance=None))
+            digest = hashlib.sha256()
+            counts = []
+            for images in (splits.train, splits.val, splits.test):
+                counts.append(0 if images is None else len(images))
+                if images is not None:
+                    digest.update(json.dumps([list(images.ids), images.labels.tolist()]).encode())
+            self._data[name] = (digest.hexdigest()[:32], *counts)  # type: ignore[assignment]
+        return self._data[name]
+
+
+def described(config: TrainConfig) -> dict[str, Any]:
+    """What a table's reader wants to know of a run, without the places of this machine."""
+    table = to_table(config)
+    return {name: table[name] for name in ("model", "loss", "schedule", "optimizer")}

@@ -1,0 +1,74 @@
+"""`calibrant study`: run what is missing, join what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from calibrant.errors import ConfigError, ModelError
+from calibrant.train.jobs.job import Job, read_result
+from calibrant.train.jobs.run import Engine, run_jobs
+from calibrant.train.jobs.shard import own_part, read_shard
+from calibrant.train.study.plan import Cell, StudyPlan, Trainings
+
+
+@dataclass(frozen=True)
+class Progress:
+    total: int
+    finished: int
+    missing: tuple[Cell, ...]
+
+
+def run_study(
+    plan: StudyPlan,
+    *,
+    workers: int = 1,
+    shard: str = "1/1",
+    engine: Engine = "process",
+    say: Callable[[str], None] = lambda line: None,
+) -> Progress:
+    """Runs what is missing. What takes a number from another method's run waits for that; shards wait for no one."""
+    part = read_shard(shard)
+    if not plan.places:
+        raise ConfigError("no data", where="calibrant study", fix=f"pass --data {plan.study.data[0].name}=DIR")
+    (plan.out / "runs").mkdir(parents=True, exist_ok=True)
+    source = source_of(plan)
+    for seed in plan.seeds:  # one after the other, so that a study that was stopped is still balanced
+        _run_seed(
+            plan, source, own_part([cell for cell in plan.cells() if cell.seed == seed], part), workers, engine, say
+        )
+    return progress_of(plan, source)
+
+
+def _run_seed(
+    plan: StudyPlan, source: Trainings, cells: Sequence[Cell], workers: int, engine: Engine, say: Callable[[str], None]
+) -> None:
+    """What has no result; then, as long as there is any, what waited for it."""
+    ran: set[str] = set()
+    while True:
+        ready = [job for cell in cells if (job := source.job(cell)) is not None]
+        todo: list[Job] = [job for job in ready if read_result(plan.out, job.key) is None]
+        if not todo:
+            return
+        if any(job.key in ran for job in todo):
+            raise ModelError("a run ended without a result", where=plan.out)
+        ran |= {job.key for job in todo}
+        say(f"seed {cells[0].seed}: {len(cells) - len(todo)} of {len(cells)} runs are finished or wait for others")
+        run_jobs(todo, plan.out, workers=workers, engine=engine, say=say)
+
+
+def source_of(plan: StudyPlan) -> Trainings:
+    """What makes jobs of the study's cells."""
+    return Trainings(plan)
+
+
+def progress_of(plan: StudyPlan, source: Trainings) -> Progress:
+    cells = plan.cells()
+    missing = tuple(cell for cell in cells if _result(plan.out, source, cell) is None)
+    return Progress(len(cells), len(cells) - len(missing), missing)
+
+
+def _result(out: Path, source: Trainings, cell: Cell) -> object | None:
+    job = source.job(cell)
+    return None if job is None else read_result(out, job.key)
