@@ -7,7 +7,7 @@ import pytest
 from calibrant.errors import ConfigError
 from calibrant.train.config import train_config
 from calibrant.train.losses import create_loss
-from calibrant.train.recipe import recipe_table, settings, variants
+from calibrant.train.recipe import laid_over, moved_schedule, recipe_table, settings, variants
 
 
 @pytest.mark.parametrize("setting", settings())
@@ -53,3 +53,22 @@ def test_unknown_parts_are_named() -> None:
         recipe_table("fedlas/cub")
     with pytest.raises(ConfigError, match="names 2 settings"):
         recipe_table("cub/ufg")
+
+
+def test_a_schedule_moves_with_its_epochs() -> None:
+    schedule = {"epochs": 350, "milestones": [150, 250], "warmup_epochs": 7}
+    assert moved_schedule(schedule, 14) == {"warmup_epochs": 0, "milestones": [6, 10]}
+    assert moved_schedule(schedule, 350) == {}
+
+
+def test_another_loss_brings_its_own_options_and_the_same_one_keeps_them() -> None:
+    table = {"loss": {"name": "vace", "lam": 0.5}}
+    assert laid_over(table, {"loss": {"rho": 1.0}}) == {"loss": {"name": "vace", "lam": 0.5, "rho": 1.0}}
+    assert laid_over(table, {"loss": {"name": "ce"}}) == {"loss": {"name": "ce"}}
+
+
+@pytest.mark.parametrize("setting", settings())
+def test_every_setting_has_the_thirteen_baselines(setting: str) -> None:
+    named = {"ls", "mbls", "acls", "focal", "flsd53", "dual-focal", "adafocal", "ecp", "mmce", "mdca", "cpc", "crl"}
+    assert named <= set(variants(setting))  # and cross-entropy, which a setting has without a variant
+    assert train_config(recipe_table(f"crl/{setting}")).loss.options == {"history": "epochs"}

@@ -28,11 +28,12 @@ def read(path: Path, wishes: Wishes) -> ImageListing:
 
 def _images(file: Path, split: str) -> ImageSet:
     from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
 
     try:
         block = loadmat(file, variable_names=["X", "y"])
         x, y = np.asarray(block["X"]), np.asarray(block["y"]).reshape(-1)
-    except (OSError, ValueError, KeyError, TypeError, NotImplementedError) as error:
+    except (OSError, ValueError, KeyError, TypeError, NotImplementedError, MatReadError) as error:
         raise DataError(f"cannot be read as a .mat file of SVHN ({error})", where=file) from None
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[2] != 3 or x.shape[3] != len(y):
         raise DataError(f"X is {x.dtype} {x.shape} for {len(y)} labels, not (32, 32, 3, N) bytes", where=file)

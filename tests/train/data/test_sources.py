@@ -49,3 +49,15 @@ def test_the_sampler_draws_classes_as_often_as_it_says(power: float, expected: l
     plan = BatchPlan(120, 10, seed=0, weights=sampling_weights(images, 3, power))
     drawn = np.concatenate([plan.order(epoch) for epoch in range(60)])
     np.testing.assert_allclose(np.bincount(labels[drawn]) / len(drawn), expected, atol=0.02)
+
+
+def test_a_share_is_the_same_of_every_class_and_the_same_at_every_call(tmp_path: Path) -> None:
+    labels = np.repeat([0, 1], [60, 20])
+    pixels = np.arange(80, dtype=np.uint8)[:, None, None, None].repeat(3, 3)
+    np.savez(tmp_path / "set.npz", x_train=pixels, y_train=labels, x_test=pixels, y_test=labels)
+    config = DataConfig(path=tmp_path / "set.npz", val_fraction=0.5, share=0.5, test_share=0.1)
+    splits, again = read_data(config), read_data(config)
+    assert splits.test is not None
+    assert [s.counts(2).tolist() for s in (splits.train, splits.val, splits.test)] == [[15, 5], [15, 5], [6, 2]]
+    assert splits.train.ids == again.train.ids
+    assert set(splits.train.ids) <= set(read_data(DataConfig(path=tmp_path / "set.npz", val_fraction=0.5)).train.ids)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from calibrant.errors import ConfigError
 from calibrant.train.losses import CRL, CrossEntropy, MixedTarget
 
 
@@ -74,3 +75,35 @@ def test_dense_logits_are_refused() -> None:
 def test_negative_indices_are_refused() -> None:
     with pytest.raises(ValueError, match="negative"):
         CRL(2)(torch.randn(1, 2), torch.tensor([0]), indices=torch.tensor([-1]))
+
+
+def test_the_authors_history_is_between_the_worst_sample_and_every_epoch() -> None:
+    """Third epoch, counts 2 1 0, smallest 0: c = 2/3, 1/3, 0. r equal, so the terms are |c_i - c_j|: 1/3, 1/3, 2/3."""
+    loss = CRL(2, reduction="none", history="epochs")
+    loss.memory.make_room(torch.tensor([2]))
+    loss.memory.values[:3] = torch.tensor([2, 1, 0])
+    loss.on_epoch_start(2, 10)
+    z, y = torch.tensor([[1.0, 0.0]] * 3, dtype=torch.float64), torch.tensor([0, 0, 0])
+    term = loss(z, y, indices=torch.arange(3)) - CrossEntropy(2)(z, y)
+    assert term.tolist() == pytest.approx([1 / 3, 1 / 3, 2 / 3])
+
+
+def test_where_all_samples_were_mostly_right_one_miss_is_the_whole_range() -> None:
+    """Third epoch, counts 2 and 1: smallest 1, so c = (2 - 1) / (3 - 1) and 0. Room for later samples counts not."""
+    loss = CRL(2, reduction="none", history="epochs")
+    loss.memory.make_room(torch.tensor([1]))
+    loss.memory.make_room(torch.tensor([2]))  # four places, of which two are samples
+    loss.memory.values[:2] = torch.tensor([2, 1])
+    loss.samples.fill_(2)
+    loss.on_epoch_start(2, 10)
+    z, y = torch.tensor([[1.0, 0.0]] * 2, dtype=torch.float64), torch.tensor([0, 0])
+    term = loss(z, y, indices=torch.arange(2)) - CrossEntropy(2)(z, y)
+    assert term.tolist() == pytest.approx([0.5, 0.5])
+    with pytest.raises(ConfigError, match="no history"):
+        CRL(2, history="epoch")  # type: ignore[arg-type]
+
+
+def test_a_state_of_before_the_sample_count_loads() -> None:
+    old = CRL(2).state_dict()
+    del old["samples"]
+    CRL(2).load_state_dict(old)

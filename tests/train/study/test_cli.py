@@ -1,0 +1,39 @@
+"""`calibrant study`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from calibrant.errors import ConfigError
+from calibrant.train.study.cli import study
+
+
+def call(*arguments: object) -> str:
+    done = CliRunner().invoke(study, [str(a) for a in arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+def test_the_list_has_names_and_titles() -> None:
+    text = call("--list")
+    assert "fedlas/table1" in text
+    assert "controls" in text
+
+
+def test_places_are_told_apart_by_name() -> None:
+    for arguments, said in (
+        (("fedlas/table1", "--data", "here"), "of which of cifar10, cifar100"),
+        (("fedlas/table1", "--data", "cifar=here"), 'did you mean "cifar10"'),
+        ((), "which study"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            CliRunner().invoke(study, list(arguments), catch_exceptions=False)
+
+
+def test_join_runs_nothing(study_file: Path, squares: Path) -> None:
+    out = study_file.parent / "out"
+    call(study_file, "--scale", "tiny", "--data", squares, "--out", out, "--join")
+    assert not (out / "trainings").exists()

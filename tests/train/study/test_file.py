@@ -1,0 +1,41 @@
+"""A study as it is written down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from calibrant.errors import ConfigError
+from calibrant.train.study.file import names_of_studies, read_study
+
+
+def test_every_study_of_the_package_is_read_and_says_what_it_is() -> None:
+    names = names_of_studies()
+    assert "fedlas/table1" in names
+    for name, title in names.items():
+        study = read_study(name)
+        assert title == study.title != ""
+        assert {"tiny"} <= set(study.scale)
+
+
+@pytest.mark.parametrize(("old", "new", "said"), [
+    ('reference = "ce"', 'reference = "cee"', 'no method "cee".*did you mean "ce"'),
+    ('name = "fedlas-ls"\nset', 'name = "ce"\nset', 'two ..method.. are called "ce"'),
+    ("fedlas-ls mean_alpha", "fedlas mean_alpha", "of a method that stands before it"),
+    ("fedlas-ls mean_alpha", "fedlas-ls", "is not .METHOD NUMBER."),
+    ("epochs = 0.5", "epoch = 0.5", 'no key "epoch"'),
+    ("seeds = 2\n[base", "seeds = 0\n[base", "at least one seed"),
+    ("seeds = 2\n[base", 'seeds = 2\nfigures = "x"\n[base', 'no key "figures"'),
+])  # fmt: skip
+def test_what_cannot_be_meant_is_refused_by_name(study_file: Path, old: str, new: str, said: str) -> None:
+    text = study_file.read_text()
+    assert old in text
+    study_file.write_text(text.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=said):
+        read_study(study_file)
+
+
+def test_a_name_that_is_nearly_one_is_asked_about() -> None:
+    with pytest.raises(ConfigError, match='did you mean "fedlas/table1"'):
+        read_study("fedlas/tabel1")
