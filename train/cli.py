@@ -262,9 +262,16 @@ def search(
     table_of_all = _laid_over(_table_of(config, recipe), flags)
     choices = [parse_choice(text) for text in over]
     ranked = run_search(
-        table_of_all, choices, settings=settings, trials=trials, seed=seed, workers=workers, shard=shard, engine=engine,
+        table_of_all,
+        choices,
+        settings=settings,
+        trials=trials,
+        seed=seed,
+        workers=workers,
+        shard=shard,
+        engine=engine,
         on_trial=show,
-    )  # fmt: skip
+    )
     if as_json:
         rows = [{"settings": t.settings, "run": str(t.run), "value": t.value, "val": t.val} for t in ranked]
         click.echo(json.dumps({"trials": rows}))

@@ -227,9 +227,15 @@ def report(result: Any) -> str:
 @click.option("--engine", type=click.Choice(["process", "ray"]), default="process", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
 def sweep(
-    config: Path, features: Path | None, out: Path | None, workers: int | None, rank_by: Any, shard: str, engine: Any,
+    config: Path,
+    features: Path | None,
+    out: Path | None,
+    workers: int | None,
+    rank_by: Any,
+    shard: str,
+    engine: Any,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Compare heads: a baseline and one change at a time, a grid, or Optuna, over several seeds.
 
     Finished runs are kept and never made again; an interrupted sweep goes on where it stopped.

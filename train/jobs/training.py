@@ -22,8 +22,11 @@ from calibrant.train.run.history import read_history
 # Raised by hand when the same configuration trains to other weights than before.
 RESULTS_VERSION = 1
 # What changes where a run lies and how fast it is, and nothing of what comes out.
-_FREE = {"": ("out",), "data": ("cache", "cache_limit_mb", "cache_dir", "workers"),
-         "engine": ("checkpoint_minutes", "checkpoint_updates", "tensorboard")}  # fmt: skip
+_FREE = {
+    "": ("out",),
+    "data": ("cache", "cache_limit_mb", "cache_dir", "workers"),
+    "engine": ("checkpoint_minutes", "checkpoint_updates", "tensorboard"),
+}
 
 
 @dataclass(frozen=True)

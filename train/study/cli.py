@@ -24,9 +24,19 @@ _PATH = click.Path(path_type=Path)
 @click.option("--join", is_flag=True, help="Run nothing: the table of what is finished.")
 @click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
 def study(
-    study: str | None, listing: bool, scale: str, places: tuple[str, ...], weights: Path | None, out: Path | None,
-    seeds: int | None, workers: int, shard: str, engine: Any, join: bool, as_json: bool,
-) -> None:  # fmt: skip
+    study: str | None,
+    listing: bool,
+    scale: str,
+    places: tuple[str, ...],
+    weights: Path | None,
+    out: Path | None,
+    seeds: int | None,
+    workers: int,
+    shard: str,
+    engine: Any,
+    join: bool,
+    as_json: bool,
+) -> None:
     """Run what is missing of a study and join it: one row per method, paired intervals, ranks, the controls beside.
 
     Killed anywhere it goes on: the same line runs only what has no result yet.

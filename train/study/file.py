@@ -116,8 +116,9 @@ def _checked(study: StudyFile, path: Path) -> StudyFile:
     if not methods or not study.data:
         raise ConfigError("needs at least one [[method]] and one [[data]]", where=path)
     if study.reference not in methods:
-        raise ConfigError(f'no method "{study.reference}"', where=f"{path} reference",
-                          fix=did_you_mean(study.reference, methods))  # fmt: skip
+        raise ConfigError(
+            f'no method "{study.reference}"', where=f"{path} reference", fix=did_you_mean(study.reference, methods)
+        )
     if study.seeds < 1:
         raise ConfigError("needs at least one seed", where=f"{path} seeds")
     for part in study.method:
@@ -130,6 +131,7 @@ def _checked(study: StudyFile, path: Path) -> StudyFile:
     for scale_name, scale in study.scale.items():
         for name in scale.methods:
             if name not in methods:
-                raise ConfigError(f'no method "{name}"', where=f"{path} scale.{scale_name}",
-                                  fix=did_you_mean(name, methods))  # fmt: skip
+                raise ConfigError(
+                    f'no method "{name}"', where=f"{path} scale.{scale_name}", fix=did_you_mean(name, methods)
+                )
     return study

@@ -56,8 +56,11 @@ class StudyPlan:
         """Seeds outermost, so that a study that was stopped is still balanced."""
         return [
             Cell(d.name, n.name, m.name, seed)
-            for seed in self.seeds for d in self.data for n in self.networks for m in self.methods
-        ]  # fmt: skip
+            for seed in self.seeds
+            for d in self.data
+            for n in self.networks
+            for m in self.methods
+        ]
 
 
 def plan_study(
@@ -106,8 +109,9 @@ class Trainings:
             if result is None:
                 return None
             if number not in result.get("measured", {}):
-                raise ConfigError(f'{name} reports no "{number}"', where=key,
-                                  fix=did_you_mean(number, result.get("measured", {})))  # fmt: skip
+                raise ConfigError(
+                    f'{name} reports no "{number}"', where=key, fix=did_you_mean(number, result.get("measured", {}))
+                )
             taken[key] = float(f"{result['measured'][number]:.6g}")
         config = self._config(d, n, m, cell.seed, taken)
         digest = self._sizes(d.name, config.data)[0]
