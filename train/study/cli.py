@@ -46,11 +46,14 @@ def study(
     calibrant study fedlas/table1 --scale tiny --data cifar10=DIR
     calibrant study my-study.toml --data DIR --shard 1/2 --out /shared/my-study
     """
+    import json
+
     from calibrant.errors import ConfigError
     from calibrant.progress import table
     from calibrant.train.study.file import names_of_studies, read_study
     from calibrant.train.study.plan import plan_study
-    from calibrant.train.study.run import progress_of, run_study, source_of
+    from calibrant.train.study.run import join_study, progress_of, run_study, source_of
+    from calibrant.train.study.write import TABLE_FILES, text
 
     if listing:
         click.echo(table(["study", "what"], names_of_studies().items(), left=2))
@@ -75,7 +78,10 @@ def study(
         else run_study(plan, workers=workers, shard=shard, engine=engine, say=lambda line: click.echo(line, err=True))
     )
     if done.missing:
-        click.echo(f"{done.finished} of {done.total} runs are finished", err=True)
+        click.echo(f"{done.finished} of {done.total} runs are finished; the same line goes on", err=True)
+    joined = join_study(plan)
+    click.echo(json.dumps(joined.to_dict(), indent=2) if as_json else text(joined))
+    click.echo(f"{plan.out}: {', '.join(TABLE_FILES)}", err=True)
 
 
 def _places(given: tuple[str, ...], names: list[str]) -> dict[str, Path]:

@@ -8,8 +8,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from calibrant.calibration.calibrators import METHODS
 from calibrant.config import build, read_toml
 from calibrant.errors import ConfigError, did_you_mean
+from calibrant.train.study.score import KNOWN
 
 Kind = Literal["train", "heads"]
 
@@ -119,6 +121,12 @@ def _checked(study: StudyFile, path: Path) -> StudyFile:
         raise ConfigError(
             f'no method "{study.reference}"', where=f"{path} reference", fix=did_you_mean(study.reference, methods)
         )
+    for key in study.metrics:
+        if key not in KNOWN:
+            raise ConfigError(f'no metric "{key}"', where=f"{path} metrics", fix=did_you_mean(key, KNOWN))
+    for name in study.posthoc:
+        if name not in METHODS:
+            raise ConfigError(f'no calibrator "{name}"', where=f"{path} posthoc", fix=did_you_mean(name, METHODS))
     if study.seeds < 1:
         raise ConfigError("needs at least one seed", where=f"{path} seeds")
     for part in study.method:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from calibrant.errors import ConfigError, ModelError
 from calibrant.train.jobs.job import Job, read_result
 from calibrant.train.jobs.run import Engine, run_jobs
 from calibrant.train.jobs.shard import own_part, read_shard
+from calibrant.train.jobs.training import TrainJob
+from calibrant.train.study.joined import Block, Entry, Joined, join
 from calibrant.train.study.plan import Cell, StudyPlan, Trainings
+from calibrant.train.study.score import AS_TRAINED, score
+from calibrant.train.study.write import write_joined
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,59 @@ def _run_seed(
 def source_of(plan: StudyPlan) -> Trainings:
     """What makes jobs of the study's cells."""
     return Trainings(plan)
+
+
+def join_study(plan: StudyPlan) -> Joined:
+    """The table of what is finished, written beside the results."""
+    source, study = source_of(plan), plan.study
+    blocks: list[Block] = []
+    tidy: list[dict[str, object]] = []
+    notes: list[str] = []
+    for d in plan.data:
+        for n in plan.networks:
+            runs = {m.name: _runs(plan, source, d.name, n.name, m.name, notes) for m in plan.methods}
+            for view in (AS_TRAINED, *study.posthoc):
+                entries = [
+                    Entry(
+                        m.name,
+                        {seed: score(plan.out, job, view, study.metrics) for seed, (job, _) in runs[m.name].items()},
+                        m.control,
+                        {seed: result.get("measured", {}) for seed, (_, result) in runs[m.name].items()},
+                        m.published,
+                    )
+                    for m in plan.methods
+                ]
+                block = join(entries, study.metrics, reference=study.reference, data=d.name, network=n.name, view=view)
+                blocks += [] if block is None else [block]
+                tidy += [
+                    {"data": d.name, "network": n.name, "method": e.method, "view": view or "as trained",
+                     "seed": seed, "metric": metric, "value": found.metrics[metric]}
+                    for e in entries for seed, found in e.scores.items() for metric in study.metrics
+                ]  # fmt: skip
+    done = progress_of(plan, source)
+    joined = Joined(
+        study.title, plan.scale_name, study.reference, study.metrics, tuple(blocks), done.finished, done.total,
+        tuple(dict.fromkeys(notes)),
+    )  # fmt: skip
+    write_joined(plan.out, joined, tidy)
+    return joined
+
+
+def _runs(
+    plan: StudyPlan, source: Trainings, data: str, network: str, method: str, notes: list[str]
+) -> dict[int, tuple[TrainJob, dict[str, Any]]]:
+    """The finished runs of a method by seed; those that failed are told."""
+    found = {}
+    for seed in plan.seeds:
+        job = source.job(Cell(data, network, method, seed))
+        result = None if job is None else read_result(plan.out, job.key)
+        if job is None or result is None:
+            continue
+        if "failed" in result:
+            notes.append(f"{method} on {data}, seed {seed}: {result['failed']}")
+        else:
+            found[seed] = (job, result)
+    return found
 
 
 def progress_of(plan: StudyPlan, source: Trainings) -> Progress:

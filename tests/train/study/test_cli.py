@@ -33,7 +33,12 @@ def test_places_are_told_apart_by_name() -> None:
             CliRunner().invoke(study, list(arguments), catch_exceptions=False)
 
 
-def test_join_runs_nothing(study_file: Path, squares: Path) -> None:
+def test_join_runs_nothing_and_a_run_prints_one_row_a_method(study_file: Path, squares: Path) -> None:
     out = study_file.parent / "out"
-    call(study_file, "--scale", "tiny", "--data", squares, "--out", out, "--join")
+    line = (study_file, "--scale", "tiny", "--data", squares, "--out", out, "--seeds", 1)
+    call(*line, "--join")
     assert not (out / "trainings").exists()
+    assert "**Not finished: 0 of 4 runs.**" in (out / "table.md").read_text()
+    assert [row.split("  ")[0] for row in call(*line).splitlines() if row.startswith(("ce ", "vace"))] == [
+        "ce", "vace, lam 0", "ce", "vace, lam 0",
+    ]  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from calibrant.errors import ConfigError
 from calibrant.train.study.file import read_study
 from calibrant.train.study.plan import plan_study
-from calibrant.train.study.run import run_study
+from calibrant.train.study.run import join_study, run_study
 
 
 def test_a_study_runs_what_waits_for_others_and_nothing_twice(study_file: Path, squares: Path) -> None:
@@ -26,6 +26,26 @@ def test_a_study_runs_what_waits_for_others_and_nothing_twice(study_file: Path, 
     assert again.finished == 4
     after = {f.name: f.stat().st_mtime_ns for f in (plan.out / "runs").iterdir()}
     assert sum(after[name] != stamp for name, stamp in stamps.items()) == 1
+
+
+def test_a_method_that_is_silently_another_one_differs_by_0_and_its_interval_holds_0(
+    study_file: Path, squares: Path
+) -> None:
+    """vace with lam = 0 divides by one: cross-entropy under another name."""
+    plan = plan_study(read_study(study_file), scale="tiny", out=study_file.parent / "out", places={"squares": squares})
+    run_study(plan)
+    joined = join_study(plan)
+    assert [b.view for b in joined.blocks] == ["", "temperature"]
+    for block in joined.blocks:
+        assert (block.seeds, block.images) == ((1, 2), 50)
+        lines = {line.method: line for line in block.lines}
+        for estimate in lines["vace, lam 0"].estimates.values():
+            assert estimate.difference == 0.0
+            assert estimate.low == estimate.high == 0.0
+        assert lines["fedlas-ls"].estimates["nll"].difference != 0.0
+        assert 0 < lines["fedlas-ls"].measured["mean_alpha"] < 0.1
+    rows = (plan.out / "results.csv").read_text().splitlines()
+    assert len(rows) == 1 + 4 * 2 * 2 * 5  # methods, seeds, views, metrics
 
 
 def test_a_study_without_data_says_what_to_give(study_file: Path) -> None:
