@@ -158,8 +158,10 @@ def ranks(
     for entry, row in zip(entries, each, strict=True):
         low, high = mean_interval(float(row.mean()), float(row.var(ddof=1)) if len(row) > 1 else 0.0, len(row))
         found[entry.method] = (
-            float(row.mean()), None if low is None else max(1.0, low), None if high is None else min(len(each), high),
-        )  # fmt: skip
+            float(row.mean()),
+            None if low is None else max(1.0, low),
+            None if high is None else min(len(each), high),
+        )
     return found
 
 

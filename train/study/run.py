@@ -91,15 +91,30 @@ def join_study(plan: StudyPlan) -> Joined:
                 block = join(entries, study.metrics, reference=study.reference, data=d.name, network=n.name, view=view)
                 blocks += [] if block is None else [block]
                 tidy += [
-                    {"data": d.name, "network": n.name, "method": e.method, "view": view or "as trained",
-                     "seed": seed, "metric": metric, "value": found.metrics[metric]}
-                    for e in entries for seed, found in e.scores.items() for metric in study.metrics
-                ]  # fmt: skip
+                    {
+                        "data": d.name,
+                        "network": n.name,
+                        "method": e.method,
+                        "view": view or "as trained",
+                        "seed": seed,
+                        "metric": metric,
+                        "value": found.metrics[metric],
+                    }
+                    for e in entries
+                    for seed, found in e.scores.items()
+                    for metric in study.metrics
+                ]
     done = progress_of(plan, source)
     joined = Joined(
-        study.title, plan.scale_name, study.reference, study.metrics, tuple(blocks), done.finished, done.total,
+        study.title,
+        plan.scale_name,
+        study.reference,
+        study.metrics,
+        tuple(blocks),
+        done.finished,
+        done.total,
         tuple(dict.fromkeys(notes)),
-    )  # fmt: skip
+    )
     write_joined(plan.out, joined, tidy)
     return joined
 

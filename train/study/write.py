@@ -132,13 +132,18 @@ def _notes(joined: Joined) -> list[str]:
         "one leaves 0 out. Controls are not ranked.",
     ]
     if "seeds and images" in noises:
-        told.append("Intervals of differences are paired, at 95 %, and know two kinds of noise, seeds and test images "
-                    "(two-way t; the ECE to first order).")  # fmt: skip
+        told.append(
+            "Intervals of differences are paired, at 95 %, and know two kinds of noise, seeds and test images "
+            "(two-way t; the ECE to first order)."
+        )
     if "images" in noises:
         told.append("One seed: intervals are over test images, of these trained networks and not of the methods.")
     if "seeds" in noises:
-        named = [m for m in joined.metrics if any(line.estimates[m].noise == "seeds" for b in joined.blocks
-                                                   for line in b.lines)]  # fmt: skip
+        named = [
+            m
+            for m in joined.metrics
+            if any(line.estimates[m].noise == "seeds" for b in joined.blocks for line in b.lines)
+        ]
         told.append(f"Those of {', '.join(_title(m) for m in named)} know the seeds alone (paired t).")
     if "none" in noises:
         told.append("[0, 0]: no test row differs from the reference in any seed.")
