@@ -184,8 +184,8 @@ class Bench:
         found = {
             "seed": seed, "images": len(self.labels), "chosen": result.chosen.name, "agreement": same,
             "clear_agreement": clear, **readings(self.labels, first, second),
-            "speed_1": row(result.chosen, result.trials[0])["speed_1"],
-            "speed_8": row(result.chosen, result.trials[0])["speed_8"], "cpu_seconds": seconds,
+            "speed_1": row(result.chosen, result.candidates[0])["speed_1"],
+            "speed_8": row(result.chosen, result.candidates[0])["speed_8"], "cpu_seconds": seconds,
             "float_winners_equal_torch": int((float_logits.argmax(1) == torch_logits.argmax(1)).sum()),
             "float_difference_torch": float(np.abs(softmax(float_logits) - softmax(torch_logits)).max()),
             "table": result.to_dict(),

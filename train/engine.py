@@ -47,7 +47,7 @@ from calibrant.train.run.resume import state_to_go_on_from
 from calibrant.train.run.run_record import check_fingerprint, data_corrections, fingerprint_of, model_block, run_block
 from calibrant.train.seeds import seed_everything
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def fit(

@@ -18,7 +18,7 @@ from calibrant.errors import DataError, did_you_mean
 from calibrant.images.image_set import ImageSet
 from calibrant.images.labels import ALL, split_name
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ImageListing:
         named = (*self.class_names, None)
         strange = next(name for name, k in zip(self.class_names, own, strict=True) if k < 0)
         near = did_you_mean(strange, class_names)
-        logger.warning(
+        log.warning(
             '%s: %d of %d images are of classes that the model does not know ("%s"%s); the names are kept',
             self.where,
             int(np.sum((labels < 0) & (images.labels >= 0))),
@@ -90,7 +90,7 @@ def warn_of_unread(where: Path, unread: Sequence[str]) -> None:
         return
     kinds = Counter(Path(name).suffix.lower()[1:] for name in unread)
     told = ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
-    logger.warning(
+    log.warning(
         "%s: %d pictures are left out, their formats are not read: %s (%s)",
         where,
         len(unread),

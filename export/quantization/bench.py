@@ -71,7 +71,7 @@ class Bench:
         write_deployed(file, body, card, build_tail(card, self.weight, self.bias, self.dim))
         return body
 
-    def trial(self, name: str, body: Path, float_blocks: Collection[str] = ()) -> Candidate:
+    def candidate(self, name: str, body: Path, float_blocks: Collection[str] = ()) -> Candidate:
         file = self.bare(body)
         weight, bias = self.corrected(file) if name != FLOAT else (None, np.zeros(len(self.card.classes)))
         logits = self.logits(file, self.data.images, weight, bias)
@@ -130,22 +130,22 @@ class Bench:
             calibrator=calibrator_of(self.card),  # type: ignore[arg-type]
         )
 
-    def refit(self, trial: Candidate) -> Candidate:
+    def refit(self, candidate: Candidate) -> Candidate:
         """Finds the factor on all temperatures on all images; measures each half with the factor of the other half."""
         everything = np.arange(len(self.data.images))
-        if trial.name == FLOAT:
-            factor, deployed = 1.0, self.formula(trial.logits, 1.0)
+        if candidate.name == FLOAT:
+            factor, deployed = 1.0, self.formula(candidate.logits, 1.0)
         else:
-            factor = self._factor(trial.logits, everything)
-            deployed = np.empty_like(trial.logits)
+            factor = self._factor(candidate.logits, everything)
+            deployed = np.empty_like(candidate.logits)
             for fit, test in (self.data.halves(), self.data.halves()[::-1]):
-                deployed[test] = self.formula(trial.logits[test], self._factor(trial.logits[fit], fit))
+                deployed[test] = self.formula(candidate.logits[test], self._factor(candidate.logits[fit], fit))
         labels = self.data.labels
         measured = None
         if labels is not None and np.any(labels >= 0):
             known = everything[labels >= 0]
             measured = quality(softmax(deployed[known]), labels[known], self.probabilities(self.float_logits[known]))
-        return replace(trial, temperature=factor, quality=measured)
+        return replace(candidate, temperature=factor, quality=measured)
 
     def _factor(self, logits: Array, rows: NDArray[np.intp]) -> float:
         """argmin of the cross entropy over log factor, by golden section: it has one minimum for scaled logits."""

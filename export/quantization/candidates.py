@@ -62,25 +62,25 @@ class Candidate:
 class Result:
     card: ModelCard
     chosen: Candidate
-    trials: tuple[Candidate, ...]  # the float file first
+    candidates: tuple[Candidate, ...]  # the float file first
     sensitivity: dict[str, float] = field(default_factory=dict)  # block: share of the error that it causes
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "chosen": self.chosen.name, "sensitivity": self.sensitivity, "warnings": list(self.warnings),
-            "settings": [row(t, self.trials[0]) for t in self.trials],
+            "settings": [row(t, self.candidates[0]) for t in self.candidates],
         }  # fmt: skip
 
 
-def choose(trials: Sequence[Candidate]) -> Candidate:
+def choose(candidates: Sequence[Candidate]) -> Candidate:
     """The least error of the logits among the stable settings that keep nine tenths of the fastest one's speed.
 
     Not the best agreement: of 600 images two settings differ in a few, and which ones is chance.
     """
-    stable = [t for t in trials if t.stable]
+    stable = [t for t in candidates if t.stable]
     if not stable:
-        worst = max(trials, key=lambda t: t.level_gap)
+        worst = max(candidates, key=lambda t: t.level_gap)
         raise CheckFailed(
             f"no setting survives onnxruntime's optimiser: the error of {worst.name} changes by "
             f"{100 * worst.level_gap:.0f} % between optimisation off and on",
@@ -90,14 +90,15 @@ def choose(trials: Sequence[Candidate]) -> Candidate:
     return min((t for t in stable if t.cost.large * SLOWER <= fastest), key=lambda t: (t.rmse, t.cost.large))
 
 
-def row(trial: Candidate, base: Candidate) -> dict[str, Any]:
+def row(candidate: Candidate, base: Candidate) -> dict[str, Any]:
     """A setting as JSON."""
-    measured = {} if trial.quality is None else trial.quality.to_dict()
-    if trial.quality is not None and base.quality is not None:
-        measured["ece_in_float_interval"] = trial.quality.ece_place(base.quality)
+    measured = {} if candidate.quality is None else candidate.quality.to_dict()
+    if candidate.quality is not None and base.quality is not None:
+        measured["ece_in_float_interval"] = candidate.quality.ece_place(base.quality)
     return {
-        "setting": trial.name, **measured, "agreement": trial.agreement, "agreement_margin_0.1": trial.clear_agreement,
-        "rmse": trial.rmse, "level_gap": trial.level_gap, "temperature_factor": trial.temperature,
-        "megabytes": trial.megabytes, "speed_1": base.cost.one / max(trial.cost.one, 1e-12),
-        "speed_8": base.cost.large / max(trial.cost.large, 1e-12),
+        "setting": candidate.name, **measured, "agreement": candidate.agreement,
+        "agreement_margin_0.1": candidate.clear_agreement,
+        "rmse": candidate.rmse, "level_gap": candidate.level_gap, "temperature_factor": candidate.temperature,
+        "megabytes": candidate.megabytes, "speed_1": base.cost.one / max(candidate.cost.one, 1e-12),
+        "speed_8": base.cost.large / max(candidate.cost.large, 1e-12),
     }  # fmt: skip

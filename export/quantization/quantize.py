@@ -62,7 +62,7 @@ def quantize(
         wanted = ("dynamic" if bench.body.transformer else "static") if method == "auto" else method
         warnings: list[str] = []
         sensitivity: dict[str, float] = {}
-        base = bench.trial(FLOAT, _copy(bench.float_file, Path(scratch) / "base.onnx"))
+        base = bench.candidate(FLOAT, _copy(bench.float_file, Path(scratch) / "base.onnx"))
         files = {FLOAT: Path(scratch) / "base.onnx"}
         if wanted == "static":
             found, sensitivity = _static_candidates(bench, ranges, keep_float, files)
@@ -74,17 +74,17 @@ def quantize(
             name = "dynamic int8" if wanted == "dynamic" else "fp16"
             files[name] = Path(scratch) / f"{wanted}.onnx"
             (write_dynamic if wanted == "dynamic" else write_half)(bench.body, files[name])
-            found = [bench.trial(name, files[name])]
+            found = [bench.candidate(name, files[name])]
             if wanted == "fp16":
                 warnings.append("half precision is for GPUs; on a CPU it is slower than float32")
         else:
             raise ConfigError(f'unknown method "{method}"', fix=did_you_mean(method, ("static", "dynamic", "fp16")))
         costs = time_together(list(files.values()), data.images[: speed.BATCH], seconds=seconds)
-        trials = [replace(t, cost=costs[i]) for i, t in enumerate([base, *found])]
-        trials = [bench.refit(t) for t in trials]
-        chosen = choose(trials[1:])
-        card = _write(bench, files[chosen.name], out, chosen, trials[0], wanted, ranges)
-        return Result(card, chosen, tuple(trials), sensitivity, tuple(warnings))
+        candidates = [replace(t, cost=costs[i]) for i, t in enumerate([base, *found])]
+        candidates = [bench.refit(t) for t in candidates]
+        chosen = choose(candidates[1:])
+        card = _write(bench, files[chosen.name], out, chosen, candidates[0], wanted, ranges)
+        return Result(card, chosen, tuple(candidates), sensitivity, tuple(warnings))
 
 
 def quantize_folders(
@@ -150,29 +150,29 @@ def _static_candidates(
     quantizer = StaticQuantizer(bench.body, bench.ranges_from, ranges, bench.folder)
 
     def attempt(name: str, blocks: Collection[str], **options: bool) -> Candidate:
-        files[name] = bench.folder / f"trial{len(files)}.onnx"
+        files[name] = bench.folder / f"candidate{len(files)}.onnx"
         quantizer.write(files[name], float_blocks=blocks, **options)
-        return bench.trial(name, files[name], blocks)
+        return bench.candidate(name, files[name], blocks)
 
-    trials = [
+    candidates = [
         attempt("int8, one scale per tensor", (), per_channel=False),
         attempt("int8 per channel, nearest", (), nearest=True),
         attempt("int8 per channel", ()),
     ]
     if keep is not None:
-        return [*trials, attempt(f"float: {', '.join(keep)}", keep)] if keep else trials, {}
+        return [*candidates, attempt(f"float: {', '.join(keep)}", keep)] if keep else candidates, {}
     sensitivity = _sensitivity(bench, quantizer)
     order = sorted(sensitivity, key=lambda b: -sensitivity[b])
     worst = [b for b in order if sensitivity[b] > 0.08][:MOST_FLOAT]
     place = {block: i for i, block in enumerate(bench.body.blocks)}
     for count in range(1, len(worst) + 1):
         blocks = sorted(worst[:count], key=place.__getitem__)
-        trials.append(attempt(f"float: {', '.join(blocks)}", blocks))
+        candidates.append(attempt(f"float: {', '.join(blocks)}", blocks))
     if "head" not in place and len(place) > 1:  # the beginning of the network together, whatever its single shares
         start = list(place)[:2]
-        if set(start) not in [set(t.float_blocks) for t in trials]:
-            trials.append(attempt(f"float: {', '.join(start)}", start))
-    return trials, sensitivity
+        if set(start) not in [set(t.float_blocks) for t in candidates]:
+            candidates.append(attempt(f"float: {', '.join(start)}", start))
+    return candidates, sensitivity
 
 
 def _sensitivity(bench: Bench, quantizer: StaticQuantizer, rows: int = 64) -> dict[str, float]:

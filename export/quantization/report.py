@@ -11,19 +11,19 @@ from calibrant.progress import table
 
 def lines(result: Result, out: Path) -> list[str]:
     """Before in the first row; the chosen setting has an arrow."""
-    base = result.trials[0]
+    base = result.candidates[0]
     rows = []
-    for trial in result.trials:
-        found, q = row(trial, base), trial.quality
+    for one in result.candidates:
+        found, q = row(one, base), one.quality
         rows.append((
-            f"{'->' if trial is result.chosen else '  '} {trial.name}{'' if trial.stable else ' (UNSTABLE)'}",
+            f"{'->' if one is result.chosen else '  '} {one.name}{'' if one.stable else ' (UNSTABLE)'}",
             "" if q is None else f"{100 * q.accuracy[0]:.2f}",
             "" if q is None else f"{100 * q.ece[0]:.2f}",
             "" if q is None else f"{100 * q.ece_freed:.2f} ({100 * q.ece[1]:.1f}..{100 * q.ece[2]:.1f})",
             "" if q is None else f"{q.nll[0]:.3f}",
-            f"{100 * trial.agreement:.1f}", f"{100 * trial.clear_agreement:.1f}", f"{trial.temperature:.3f}",
-            f"{trial.megabytes:.1f}", f"{found['speed_1']:.2f}x", f"{found['speed_8']:.2f}x",
-            f"{100 * trial.level_gap:.0f} %",
+            f"{100 * one.agreement:.1f}", f"{100 * one.clear_agreement:.1f}", f"{one.temperature:.3f}",
+            f"{one.megabytes:.1f}", f"{found['speed_1']:.2f}x", f"{found['speed_8']:.2f}x",
+            f"{100 * one.level_gap:.0f} %",
         ))  # fmt: skip
     headers = [
         "setting", "accuracy", "ECE", "freed (95 %)", "NLL", "same top-1", "clear ones", "T factor", "MB", "batch 1",

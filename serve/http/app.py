@@ -16,7 +16,7 @@ from calibrant.serve.inference import Inference
 from calibrant.serve.protocol.errors import Refusal, WrongMethod
 
 if TYPE_CHECKING:
-    from calibrant.serve.http.connections import Front
+    from calibrant.serve.http.connections import Connections
 
 
 class Application:
@@ -24,10 +24,10 @@ class Application:
 
     def __init__(self, inference: Inference, control: Control, access: Access | None = None) -> None:
         self.inference, self.control, self.access = inference, control, access or Access()
-        self.front: Front | None = None
+        self.connections: Connections | None = None
         self.started = time.time()
         self.statuses: dict[int, int] = {}
-        self.grpc_calls: dict[tuple[str, str], int] = {}  # of the other front, by method and code
+        self.grpc_calls: dict[tuple[str, str], int] = {}  # by method and code
         self._router = Router()
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -14,45 +14,40 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from calibrant.serve.http.chunked import Chunked
+from calibrant.serve.http.head_buffer import HeadBuffer
 from calibrant.serve.http.message import EMPTY, Head, Request, Response
 from calibrant.serve.http.parser import Parser
 from calibrant.serve.protocol.errors import (
-    BadInput,
     DeadlinePassed,
-    HeadTooLarge,
     Refusal,
     TooLarge,
     TooSlow,
 )
 
 if TYPE_CHECKING:
-    from calibrant.serve.http.connections import Front
+    from calibrant.serve.http.connections import Connections
 
 log = logging.getLogger(__name__)
 
 _HEAD, _BODY, _CHUNKED, _BUSY, _DISCARD, _CLOSED = range(6)
 _ALIGN = 16
 SMALL_BODY = 64 << 10  # is read before a caller is told that it was in vain, and its connection stays
-_REASONS = {s.value: s.phrase.encode() for s in HTTPStatus}
 
 
 class Connection(asyncio.BufferedProtocol):
     """One caller's connection; requests on it are answered in order, one at a time."""
 
-    def __init__(self, front: Front) -> None:
-        self.front, self.limits = front, front.limits
-        self.deadline = time.monotonic() + front.limits.header_seconds
+    def __init__(self, connections: Connections) -> None:
+        self.connections, self.limits = connections, connections.limits
+        self.deadline = time.monotonic() + connections.limits.header_seconds
         self._transport: Any = None
         self._state = _HEAD
-        self._head = bytearray(4096)
-        self._filled = 0
-        self._scanned = 0
+        self._heads = HeadBuffer()
         self._body: memoryview = EMPTY
         self._body_at = 0
         self._charged = 0
@@ -71,31 +66,32 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        front = self.front
-        front.accepted += 1
-        front.connections.add(self)
+        connections = self.connections
+        connections.accepted += 1
+        connections.open.add(self)
         peer = transport.get_extra_info("peername")
         if transport.get_extra_info("sslcontext") is None and sys.platform != "win32":
             self._fd = transport.get_extra_info("socket").fileno()
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) and len(peer) >= 2 else ""
-        self._whose = front.room.whose(peer[0]) if self.peer else ""
+        self._whose = connections.room.whose(peer[0]) if self.peer else ""
         try:
-            front.room.enter(self._whose)
+            connections.room.enter(self._whose)
         except Refusal as refusal:
-            front.refused += 1
+            connections.refused += 1
             self._refuse(refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._state = _CLOSED
-        self.front.connections.discard(self)
+        self.connections.open.discard(self)
         request, self._request = self._request, None
         if request is not None:
             request.give_up()
         self._release()
-        self.front.room.leave(self._whose)
+        self.connections.room.leave(self._whose)
         self._chunked = None
         self._transport = None
-        self._body, self._head = EMPTY, bytearray()
+        self._body = EMPTY
+        self._heads.drop()
 
     def eof_received(self) -> bool:
         """The caller is gone, and its request with it. (One that only closed its sending side looks the same; most
@@ -110,9 +106,7 @@ class Connection(asyncio.BufferedProtocol):
             return self._body[self._body_at :]
         if self._state == _DISCARD:
             return memoryview(bytearray(65536))
-        if self._filled == len(self._head):
-            self._head.extend(bytes(len(self._head)))
-        return memoryview(self._head)[self._filled :]
+        return self._heads.free()
 
     def buffer_updated(self, nbytes: int) -> None:
         state = self._state
@@ -126,42 +120,30 @@ class Connection(asyncio.BufferedProtocol):
             if self._body_at == len(self._body):
                 self._dispatch(self._body)
         elif state == _HEAD:
-            if self._filled == 0:
+            if self._heads.filled == 0:
                 self.deadline = time.monotonic() + self.limits.header_seconds
-            self._filled += nbytes
+            self._heads.came(nbytes)
             self._read_head()
         elif state == _CHUNKED:
-            self._feed_chunked(bytes(memoryview(self._head)[self._filled : self._filled + nbytes]))
+            self._feed_chunked(self._heads.newest(nbytes))
         elif state == _BUSY:
-            self._filled += nbytes  # the next request, sent ahead
-            if self._filled >= self.limits.max_header and not self._paused:
+            self._heads.came(nbytes)  # the next request, sent ahead
+            if self._heads.filled >= self.limits.max_header and not self._paused:
                 self._transport.pause_reading()
                 self._paused = True
 
     # ---- the head
 
     def _read_head(self) -> None:
-        if self._head[0] in b"\r\n":
-            self._skip_blank_lines()
-        while True:
-            end = self._head.find(b"\r\n\r\n", max(0, self._scanned - 3), self._filled)
-            if end >= 0:
-                break
-            self._scanned = self._filled
-            if self._filled and not 65 <= self._head[0] <= 90:  # TLS, say: no end to wait for
-                self._refuse(BadInput("not an HTTP request"))
-                return
-            if self._filled >= self.limits.max_header:
-                self._refuse(HeadTooLarge(f"the request's head is longer than {self.limits.max_header} bytes"))
+        try:
+            found = self._heads.take(self.limits.max_header)
+        except Refusal as refusal:
+            self._refuse(refusal)
             return
-        end += 4
-        if end > self.limits.max_header:
-            self._refuse(HeadTooLarge(f"the request's head is longer than {self.limits.max_header} bytes"))
+        if found is None:
             return
-        head = bytes(memoryview(self._head)[:end])
-        rest = bytes(memoryview(self._head)[end : self._filled])
-        self._filled = self._scanned = 0
-        known = self.front.heads.get(head)
+        head, rest = found
+        known = self.connections.heads.get(head)
         if known is not None:
             self._start(known, rest)
             return
@@ -174,20 +156,14 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             parser.close()
 
-    def _skip_blank_lines(self) -> None:
-        """Before a request they are passed over (RFC 9112, 2.2)."""
-        rest = bytes(memoryview(self._head)[: self._filled]).lstrip(b"\r\n")
-        self._scanned = 0
-        self._put_back(rest)
-
     def _begin(self, parser: Parser, data: bytes, rest: bytes) -> None:
         """After the head: what body follows, and is it acceptable?"""
         length = parser.check_head()
         if length is None:
-            self._keep_alive = parser.keep_alive and not self.front.draining
+            self._keep_alive = parser.keep_alive and not self.connections.draining
             self._request = Request(parser.method, parser.url, parser.headers, peer=self.peer)
             self._serial += 1
-            self.front.gate(self._request)
+            self.connections.gate(self._request)
             self._await_body(_CHUNKED)
             self._chunked = Chunked(self._charge, self.limits.max_body)
             self._http10 = parser.version == "1.0"
@@ -200,12 +176,12 @@ class Connection(asyncio.BufferedProtocol):
         head = Head(
             parser.method, parser.url, parser.headers, parser.keep_alive, length, json_length, parser.version == "1.0"
         )
-        self.front.keep(data, head)
+        self.connections.keep(data, head)
         self._start(head, rest)
 
     def _start(self, head: Head, rest: bytes) -> None:
         """A request without a body, or with one of known length."""
-        self._keep_alive = head.keep_alive and not self.front.draining
+        self._keep_alive = head.keep_alive and not self.connections.draining
         self._http10 = head.http10
         self._request = Request(head.method, head.target, head.headers, peer=self.peer)
         self._serial += 1
@@ -215,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
             except Refusal as refusal:
                 self._refuse(refusal)
             return
-        self._put_back(rest)
+        self._heads.put_back(rest)
         self._dispatch(EMPTY)
 
     def _receive(self, head: Head, rest: bytes) -> None:
@@ -225,7 +201,7 @@ class Connection(asyncio.BufferedProtocol):
             raise TooLarge(f"the body has {size} bytes; at most {self.limits.max_body} are taken")
         have = min(len(rest), size)
         if have < size and self._request is not None and (size > SMALL_BODY or b"expect" in head.headers):
-            self.front.gate(self._request)
+            self.connections.gate(self._request)
         self._charge(have)
         # What malloc gives is aligned to 16 bytes, so the tensors behind the JSON are too.
         raw = np.empty(size + _ALIGN, np.uint8)
@@ -233,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
         self._body = raw.data[offset : offset + size]
         self._body[:have] = rest[:have]
         self._body_at = have
-        self._put_back(rest[have:])
+        self._heads.put_back(rest[have:])
         if have == size:
             self._dispatch(self._body)
             return
@@ -241,22 +217,17 @@ class Connection(asyncio.BufferedProtocol):
         if not head.http10:  # which knows no interim answers (RFC 9110, 10.1.1)
             self._expect(head.headers)
 
-    def _put_back(self, rest: bytes) -> None:
-        """Bytes of the next request, which came with this one."""
-        self._head[: len(rest)] = rest  # of the same length: the buffer must not be resized while it is read into
-        self._filled = len(rest)
-
     def _await_body(self, state: int) -> None:
         self._state, self._since = state, time.monotonic()
         self.deadline = self._since + self.limits.body_seconds
 
     def _charge(self, size: int) -> None:
-        self.front.room.take(self._whose, size)
+        self.connections.room.take(self._whose, size)
         self._charged += size
 
     def _release(self) -> None:
         if self._charged:
-            self.front.room.give_back(self._whose, self._charged)
+            self.connections.room.give_back(self._whose, self._charged)
             self._charged = 0
 
     def _expect(self, headers: Mapping[bytes, bytes]) -> None:
@@ -274,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if rest is not None:
             self._chunked = None
-            self._put_back(rest)
+            self._heads.put_back(rest)
             self._dispatch(memoryview(chunked.body))
 
     # ---- answering
@@ -296,14 +267,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._write(response)
 
         try:
-            self.front.app(request, respond)
+            self.connections.app(request, respond)
         except Exception as error:
             respond(Response.error(Refusal.of(error)))
 
     def _refuse(self, refusal: Refusal) -> None:
         """An answer to what is not a whole request; the rest of it cannot be told from the next one."""
         self._keep_alive = False
-        self.front.refusals[refusal.status] = self.front.refusals.get(refusal.status, 0) + 1
+        self.connections.refusals[refusal.status] = self.connections.refusals.get(refusal.status, 0) + 1
         response = Response.error(refusal)
         self._write(response)
         log.info("%s: refused with %d: %s", self.peer, refusal.status, refusal.message)
@@ -312,23 +283,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         request, self._request = self._request, None
-        keep = self._keep_alive and not self.front.draining
+        keep = self._keep_alive and not self.connections.draining
         size = sum(len(part) for part in response.parts)
-        head = b"HTTP/1.1 %d %b\r\ncontent-length: %d\r\ndate: %b\r\n" % (
-            response.status,
-            _REASONS.get(response.status, b"Unknown"),
-            size,
-            self.front.date(),
-        )
-        if size:
-            head += b"content-type: %b\r\n" % response.content_type
-        for name, value in response.headers:
-            head += b"%b: %b\r\n" % (name, value)
-        if not keep:
-            head += b"connection: close\r\n"
-        elif self._http10:  # which closes unless it is told otherwise
-            head += b"connection: keep-alive\r\n"
-        head += b"\r\n"
+        head = response.head(size, self.connections.date(), keep_alive=keep, http10=self._http10)
         if request is not None and request.method == b"HEAD":
             self._transport.write(head)
         elif size < 65536:
@@ -363,13 +320,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _next(self) -> None:
         self._state = _HEAD
-        self._scanned = 0
-        if len(self._head) > 65536 and not self._filled:
-            self._head = bytearray(4096)
+        self._heads.begin()
         if self._paused:
             self._paused = False
             self._transport.resume_reading()
-        if self._filled:
+        if self._heads.filled:
             self.deadline = time.monotonic() + self.limits.header_seconds
             # Not called directly: a long line of requests sent ahead would grow the stack and starve other callers.
             asyncio.get_running_loop().call_soon(self._resume)
@@ -377,12 +332,12 @@ class Connection(asyncio.BufferedProtocol):
             self.deadline = time.monotonic() + self.limits.idle_seconds
 
     def _resume(self) -> None:
-        if self._state == _HEAD and self._filled:
+        if self._state == _HEAD and self._heads.filled:
             self._read_head()
 
     @property
     def idle(self) -> bool:
-        return self._state == _HEAD and not self._filled
+        return self._state == _HEAD and not self._heads.filled
 
     def lags(self, now: float) -> bool:
         """Whether its body comes too slowly to be waited for."""
@@ -398,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._request.give_up()
             self._keep_alive = False
             self._write(Response.error(DeadlinePassed("no answer within the time limit")))
-        elif (state == _HEAD and self._filled) or state in (_BODY, _CHUNKED):
+        elif (state == _HEAD and self._heads.filled) or state in (_BODY, _CHUNKED):
             what = "head" if state == _HEAD else "body"
             self._refuse(TooSlow(f"the request's {what} did not arrive in time"))
         elif self._transport is not None:

@@ -23,8 +23,8 @@ class App(Protocol):
 Gate = Callable[[Request], None]
 
 
-class Front:
-    """The connections of one server and what they share."""
+class Connections:
+    """The connections of one server: how many there may be, and when one ends."""
 
     def __init__(
         self, app: App, limits: Limits, *, gate: Gate | None = None, trusted: Sequence[str] = THIS_MACHINE
@@ -33,7 +33,7 @@ class Front:
         self.app, self.limits = app, limits
         self.gate: Gate = gate or (lambda request: None)
         self.room = Room(limits, [ip_network(text) for text in trusted])
-        self.connections: set[Connection] = set()
+        self.open: set[Connection] = set()
         self.draining = False
         self.accepted = 0
         self.refused = 0
@@ -53,7 +53,7 @@ class Front:
     def sweep(self) -> None:
         """Ends what has taken too long; called a few times a second."""
         now = time.monotonic()
-        for connection in list(self.connections):
+        for connection in list(self.open):
             if connection.deadline < now or connection.lags(now):
                 connection.expire()
 
@@ -61,7 +61,7 @@ class Front:
         """Answers say `close` from here on; idle connections get a moment for a request that is on its way."""
         self.draining = True
         soon = time.monotonic() + 0.5
-        for connection in self.connections:
+        for connection in self.open:
             if connection.idle:
                 connection.deadline = min(connection.deadline, soon)
 
@@ -73,4 +73,4 @@ class Front:
 
     @property
     def busy(self) -> int:
-        return sum(not c.idle for c in self.connections)
+        return sum(not c.idle for c in self.open)

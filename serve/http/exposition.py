@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 def expose(out: Exposition, app: Application, reports: Mapping[int, dict[str, Any]]) -> None:
     """`reports`: of the monitors that count, by their id()."""
-    front, statuses, lifecycle = app.front, app.statuses, app.control.lifecycle
+    connections, statuses, lifecycle = app.connections, app.statuses, app.control.lifecycle
     out.add("process_cpu_seconds_total", "counter", "CPU time of the process.", time.process_time())
     out.add("process_start_time_seconds", "gauge", "When the server started.", app.started)
     if (resident := resident_bytes()) is not None:
         out.add("process_resident_memory_bytes", "gauge", "Resident memory.", resident)
-    refusals = {} if front is None else front.refusals
+    refusals = {} if connections is None else connections.refusals
     answers = {status: statuses.get(status, 0) + refusals.get(status, 0) for status in {*statuses, *refusals}}
     for status, count in sorted(answers.items()):
         out.add("calibrant_http_requests_total", "counter", "Answers by status.", count, {"status": str(status)})
-    if front is not None:
-        out.add("calibrant_http_connections", "gauge", "Open connections.", len(front.connections))
-        out.add("calibrant_http_connections_total", "counter", "Connections accepted.", front.accepted)
-        out.add("calibrant_http_connections_refused_total", "counter", "Over the limit.", front.refused)
+    if connections is not None:
+        out.add("calibrant_http_connections", "gauge", "Open connections.", len(connections.open))
+        out.add("calibrant_http_connections_total", "counter", "Connections accepted.", connections.accepted)
+        out.add("calibrant_http_connections_refused_total", "counter", "Over the limit.", connections.refused)
     if lifecycle is not None:
         out.add("calibrant_model_loads_total", "counter", "Models loaded after the start.", lifecycle.reloads)
         out.add("calibrant_model_load_failures_total", "counter", "Loads that failed.", lifecycle.failures)

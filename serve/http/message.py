@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 JSON = b"application/json"
 EMPTY = memoryview(b"")
+_REASONS = {s.value: s.phrase.encode() for s in HTTPStatus}
 
 
 @dataclass(slots=True)
@@ -39,6 +41,24 @@ class Response:
     parts: list[bytes | memoryview]
     content_type: bytes = JSON
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+
+    def head(self, size: int, date: bytes, *, keep_alive: bool, http10: bool) -> bytes:
+        """The bytes before `size` bytes of body, to a caller that speaks HTTP/1.0 or 1.1."""
+        head = b"HTTP/1.1 %d %b\r\ncontent-length: %d\r\ndate: %b\r\n" % (
+            self.status,
+            _REASONS.get(self.status, b"Unknown"),
+            size,
+            date,
+        )
+        if size:
+            head += b"content-type: %b\r\n" % self.content_type
+        for name, value in self.headers:
+            head += b"%b: %b\r\n" % (name, value)
+        if not keep_alive:
+            head += b"connection: close\r\n"
+        elif http10:  # which closes unless it is told otherwise
+            head += b"connection: keep-alive\r\n"
+        return head + b"\r\n"
 
     @classmethod
     def json(cls, value: Any, status: int = 200) -> Response:

@@ -26,7 +26,7 @@ from calibrant.serve.control import Control
 from calibrant.serve.engine import huge_pages
 from calibrant.serve.engine.providers import available_cores
 from calibrant.serve.http.app import Application
-from calibrant.serve.http.connections import Front
+from calibrant.serve.http.connections import Connections
 from calibrant.serve.inference import Inference
 from calibrant.serve.models.model import Model
 from calibrant.serve.models.reload import Lifecycle
@@ -57,7 +57,9 @@ class Server:
         self.control.others = None if seat is None else OtherWorkers(seat)
         self.access = Access(config.tokens(), logged=config.access_log)
         self.app = Application(self.inference, self.control, self.access)
-        self.front = self.app.front = Front(self.app, config.limits, gate=self.app.gate, trusted=config.trusted_proxies)
+        self.connections = self.app.connections = Connections(
+            self.app, config.limits, gate=self.app.gate, trusted=config.trusted_proxies
+        )
         self.monitors: MonitorThread | None = None
         self._stop: asyncio.Event | None = None
 
@@ -187,7 +189,7 @@ class Server:
         with contextlib.suppress(NotImplementedError, AttributeError):
             loop.add_signal_handler(signal.SIGHUP, self._refresh, context)
         grpc = await self._grpc()
-        server = await loop.create_server(self.front.connection, sock=listener, ssl=context, backlog=1024)
+        server = await loop.create_server(self.connections.connection, sock=listener, ssl=context, backlog=1024)
         host, port = listener.getsockname()[:2]
         address = f"{'https' if context else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
         # What was allocated so far lives as long as the server: the collector need not look at it again.
@@ -217,8 +219,8 @@ class Server:
         """Opens the socket for the other workers, tells the parent, and stops when the parent is gone."""
         own = seat.socket()
         own.unlink(missing_ok=True)  # of a worker that died
-        front = Front(self.app.internal, dataclasses.replace(self.config.limits, request_seconds=120.0))
-        self._door = await asyncio.get_running_loop().create_unix_server(front.connection, str(own))
+        inside = Connections(self.app.internal, dataclasses.replace(self.config.limits, request_seconds=120.0))
+        self._door = await asyncio.get_running_loop().create_unix_server(inside.connection, str(own))
         assert self._stop is not None
         asyncio.get_running_loop().add_reader(seat.alive, self._stop.set)
         seat.is_ready(models=sorted(self.repository.models), grpc_port=self.grpc_port)
@@ -226,7 +228,7 @@ class Server:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(0.25)
-            self.front.sweep()
+            self.connections.sweep()
 
     async def _reload(self) -> None:
         while self.config.reload_seconds > 0:
@@ -251,7 +253,7 @@ class Server:
 
     async def _drain(self, server: Any, grpc: Any, listener: socket.socket) -> None:
         """Takes no new connections, answers what came, closes, and ends at the latest after `drain_seconds`."""
-        log.info("stopping: %d request(s) under way", self.front.busy)
+        log.info("stopping: %d request(s) under way", self.connections.busy)
         self.control.accepting = False
         await asyncio.sleep(self.config.grace_seconds)
         if grpc is not None:
@@ -262,13 +264,13 @@ class Server:
         for _ in range(3):  # rounds of the loop: what came while this process was held up is accepted as well
             await asyncio.sleep(0)
         server.close()
-        self.front.drain()
+        self.connections.drain()
         end = time.monotonic() + self.config.limits.drain_seconds
-        while self.front.connections and time.monotonic() < end:
+        while self.connections.open and time.monotonic() < end:
             await asyncio.sleep(0.02)
-            self.front.sweep()
-        left = len(self.front.connections)
-        for connection in list(self.front.connections):
+            self.connections.sweep()
+        left = len(self.connections.open)
+        for connection in list(self.connections.open):
             connection.abort()
         for model in self.repository.all():
             model.batcher.close(timeout=1.0)

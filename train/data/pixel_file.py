@@ -23,7 +23,7 @@ from calibrant.errors import DataError
 from calibrant.images.image_set import ImageSet
 from calibrant.train.data.pixels import ArrayStore, BadImage, Pixels, PixelStore, RaggedStore, decode_each
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 
@@ -51,7 +51,7 @@ def pixels_on_disk(
         except PermissionError as error:
             raise DataError(f"cannot be written to ({error.strerror})", where=folder) from None
     else:
-        logger.info("%s are read from %s", what, data)
+        log.info("%s are read from %s", what, data)
     bad = [BadImage(*pair) for pair in block["bad"]]
     if bad and not skip_bad:
         raise DataError(bad[0].why, where=bad[0].id)

@@ -23,7 +23,7 @@ from calibrant.images.image_set import ImageSet
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.progress import bar
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 Pixels = NDArray[np.uint8]  # (H, W, 3)
 MARGIN = 1.2  # a kept image is this much larger than the crop, so that random crops have something to choose from

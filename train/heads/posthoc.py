@@ -30,7 +30,7 @@ from calibrant.priors import read_prior
 from calibrant.settings.heads import PostHocConfig
 from calibrant.shares import class_weights, log_prior_ratio, shares
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 Vector = NDArray[np.float64]
 GRID = np.round(np.arange(0.0, 4.0001, 0.1), 10)  # of tau, the total strength it may reach on top of the training's
@@ -237,7 +237,7 @@ def wanted_shifts(
         if not moved or not unmet:
             break
     if unmet:
-        logger.warning(
+        log.warning(
             "no shifts reach %s %.2f in %d of %d classes",
             "recall" if recall else "precision",
             goal,

@@ -32,7 +32,7 @@ from calibrant.train.run.folder import CHECKPOINT_FILE, MODEL_FILE
 from calibrant.train.run.history import History
 from calibrant.train.seeds import seed_everything
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class Trainer:

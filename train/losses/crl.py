@@ -14,7 +14,7 @@ from calibrant.train.losses.shared.loss import BaseOptions, Loss
 from calibrant.train.losses.shared.sample_memory import SampleMemory
 from calibrant.train.losses.shared.target import Labels, MixedTarget, cross_entropy_rows
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 History = Literal["largest", "epochs"]
 
@@ -59,7 +59,7 @@ class CRL(Loss):
         if indices is None:
             if self.training and not self._told:
                 self._told = True
-                logger.warning("crl got no sample indices, so only cross-entropy is left: call loss(..., indices=...)")
+                log.warning("crl got no sample indices, so only cross-entropy is left: call loss(..., indices=...)")
             return ce
         top, predicted = log_p.max(1)
         self.memory.make_room(indices)

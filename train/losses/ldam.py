@@ -16,7 +16,7 @@ from calibrant.train.losses.shared.loss import BaseOptions, Loss
 from calibrant.train.losses.shared.rows import take
 from calibrant.train.losses.shared.target import Labels
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class LDAM(Loss):
@@ -76,9 +76,7 @@ class LDAM(Loss):
     def rows(self, z: Tensor, target: Labels, features: Tensor | None, indices: Tensor | None) -> Tensor:
         if not self._told and float(z.detach().abs().max()) > 1.001:
             self._told = True
-            logger.warning(
-                "ldam got logits beyond [-1, 1]; it is meant for cosines (calibrant.train.losses.CosineHead)"
-            )
+            log.warning("ldam got logits beyond [-1, 1]; it is meant for cosines (calibrant.train.losses.CosineHead)")
         margins, weights = self.margins.to(z), self.weights.to(z)
 
         def weighted(z: Tensor, y: Tensor) -> Tensor:

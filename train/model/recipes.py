@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from calibrant.errors import ModelError
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 Recipe = Callable[[Any, Tensor], tuple[Tensor, Tensor]]
 
@@ -121,7 +121,7 @@ def find_recipe(network: Any, size: tuple[int, int]) -> tuple[str, int, int]:
                 try:
                     logits, features = forward(network, x)
                 except Exception as error:  # a recipe for another family
-                    logger.debug("recipe %s does not fit %s: %s", recipe, name, error)
+                    log.debug("recipe %s does not fit %s: %s", recipe, name, error)
                     continue
                 if logits.shape == expected.shape and features.ndim == 2 and _close(logits, expected):
                     return recipe, features.shape[1], expected.shape[1]

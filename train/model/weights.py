@@ -12,7 +12,7 @@ from torch import nn
 
 from calibrant.errors import ModelError
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _NAMED = 8  # tensors that a message lists
 
@@ -64,7 +64,7 @@ def require_loaded(network: Any, results: list[Any], name: str, weights: str | P
             fix="is the file whole, and of this model?",
         )
     if unexpected:
-        logger.warning("%s: %s holds %s, which are not used", name, weights, _listed(unexpected))
+        log.warning("%s: %s holds %s, which are not used", name, weights, _listed(unexpected))
 
 
 def _classifiers(network: Any) -> tuple[str, ...]:

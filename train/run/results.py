@@ -20,7 +20,7 @@ from calibrant.train.predict import write_predictions
 from calibrant.train.run.folder import CHECKPOINT_FILE, CONFIG_FILE, MODEL_FILE, load_run
 from calibrant.train.vit.gallery import write_gallery
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 BAD_IMAGES_FILE = "bad-images.txt"
 
@@ -96,7 +96,7 @@ def write_results(
     if bad:
         write_text(run / BAD_IMAGES_FILE, "".join(f"{name}\t{why}\n" for name, why in sorted(bad.items())))
         what = "image" if len(bad) == 1 else "images"
-        logger.warning("%d %s could not be read, left out; see %s", len(bad), what, run / BAD_IMAGES_FILE)
+        log.warning("%d %s could not be read, left out; see %s", len(bad), what, run / BAD_IMAGES_FILE)
 
 
 def bad_images(run: Path) -> list[str]:

@@ -27,7 +27,7 @@ from calibrant.train.losses.shared.loss import Loss
 from calibrant.train.run.checkpoint import environment
 from calibrant.train.run.folder import FORMAT_VERSION
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def data_corrections(config: TrainConfig, counts: NDArray[np.int64], donors: Donors | None = None) -> dict[str, float]:
@@ -116,6 +116,4 @@ def check_fingerprint(old: dict[str, Any], new: dict[str, Any], run: Path) -> No
     for key in ("processes", "threads", "torch version"):
         if old[key] != new[key]:
             # The run is as good, but no longer bit-identical to an uninterrupted one.
-            logger.warning(
-                "%s: %s was %s and is %s; results may differ in the last digits", run, key, old[key], new[key]
-            )
+            log.warning("%s: %s was %s and is %s; results may differ in the last digits", run, key, old[key], new[key])

@@ -83,9 +83,9 @@ def answers(path: Path, images: NDArray[np.uint8]) -> NDArray[np.float64]:
 def test_static_file_is_smaller_close_and_still_editable(cnn: Path, data: Data, tmp_path: Path) -> None:
     out = tmp_path / "int8.onnx"
     result = quantize(cnn, out, data, seconds=0.02)
-    names = [t.name for t in result.trials]
+    names = [t.name for t in result.candidates]
     assert names[:4] == ["float32", "int8, one scale per tensor", "int8 per channel, nearest", "int8 per channel"]
-    assert {t.quality.rows for t in result.trials if t.quality} == {96}  # each half with the other's temperature
+    assert {t.quality.rows for t in result.candidates if t.quality} == {96}  # each half with the other's temperature
     assert set(result.sensitivity) == {"stem.0", "blocks.0.0", "blocks.1.0"}
     model = onnx.load(out)
     onnx.checker.check_model(model, full_check=True)
@@ -110,7 +110,7 @@ def test_static_file_is_smaller_close_and_still_editable(cnn: Path, data: Data, 
     text = "\n".join(lines(result, out))
     for name in names:
         assert name in text
-    base, after = result.trials[0].quality, result.chosen.quality
+    base, after = result.candidates[0].quality, result.chosen.quality
     assert base is not None
     assert after is not None
     assert "\n".join(ece_lines(base, after)) in text
@@ -178,13 +178,13 @@ def test_half_precision_keeps_float_at_both_ends(cnn: Path, data: Data, tmp_path
     assert "GPUs" in result.warnings[0]
 
 
-def trial(name: str, error: float, cost: float, gap: float = 0.0) -> Candidate:
+def candidate(name: str, error: float, cost: float, gap: float = 0.0) -> Candidate:
     z = np.zeros((2, 2))
     return Candidate(name, (), z, None, np.zeros(2), error, gap, 0.9, 0.9, 1.0, Cost(cost, cost))
 
 
 def test_choice_wants_the_least_error_at_nine_tenths_of_the_best_speed() -> None:
-    fast, good, slow = trial("fast", 0.2, 1.0), trial("good", 0.1, 1.05), trial("slow", 0.05, 1.5)
+    fast, good, slow = candidate("fast", 0.2, 1.0), candidate("good", 0.1, 1.05), candidate("slow", 0.05, 1.5)
     assert choose([fast, good, slow]).name == "good"
     assert choose([fast, replace(good, level_gap=0.5), slow]).name == "fast"
     with pytest.raises(CheckFailed, match="error of fast changes by 80 %"):

@@ -25,7 +25,7 @@ from calibrant.serve.access import Access
 from calibrant.serve.control import Control
 from calibrant.serve.http.app import Application
 from calibrant.serve.http.connection import Connection
-from calibrant.serve.http.connections import Front
+from calibrant.serve.http.connections import Connections
 from calibrant.serve.http.content_encoding import decompress
 from calibrant.serve.http.message import Request
 from calibrant.serve.inference import Inference
@@ -56,7 +56,7 @@ class InProcess:
         self.repository = Repository()
         self.inference = Inference(self.repository, limits)
         app = Application(self.inference, Control(self.repository), Access())
-        self.front = Front(app, limits, gate=app.gate, trusted=trusted)
+        self.connections = Connections(app, limits, gate=app.gate, trusted=trusted)
         self.repository.add(Model.load(path, threads=1, deliver=self.inference.deliver))
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._main()))
@@ -64,14 +64,14 @@ class InProcess:
     async def _main(self) -> None:
         self.loop = self.inference.loop = asyncio.get_running_loop()
         self.stop = asyncio.Event()
-        server = await self.loop.create_server(self.front.connection, "127.0.0.1", 0)
+        server = await self.loop.create_server(self.connections.connection, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         while not self.stop.is_set():
-            self.front.sweep()
+            self.connections.sweep()
             await asyncio.sleep(0.02)
         server.close()
-        for connection in list(self.front.connections):
+        for connection in list(self.connections.open):
             connection.abort()
         await asyncio.sleep(0.01)
 
@@ -92,7 +92,7 @@ class InProcess:
         return socket.create_connection(("127.0.0.1", self.port), timeout=60, source_address=(source, 0))
 
     def only_connection(self) -> Connection:
-        (connection,) = self.front.connections
+        (connection,) = self.connections.open
         return connection
 
 
@@ -121,13 +121,13 @@ def test_a_head_or_body_that_never_ends_is_given_up(model_file: Path) -> None:
             with server.connect() as s:
                 start = time.monotonic()
                 s.sendall(part)
-                _until(lambda: server.front.connections and not server.only_connection().idle)
+                _until(lambda: server.connections.open and not server.only_connection().idle)
                 connection = server.only_connection()
                 _until(lambda: start + seconds <= connection.deadline <= time.monotonic() + seconds)  # noqa: B023
                 connection.deadline = 0.0
                 status, headers, _ = _answer(s)
                 assert (status, headers["connection"]) == (408, "close")
-            _until(lambda: not server.front.connections)
+            _until(lambda: not server.connections.open)
         with server.connect() as s:  # an idle connection is not answered, just closed when its time is over
             s.sendall(LIVE)
             assert _answer(s)[0] == 200
@@ -149,7 +149,7 @@ def test_connections_above_the_limit_are_told_so(model_file: Path) -> None:
             assert (status, headers["retry-after"]) == (503, "1")
         for s in held:
             s.close()
-        _until(lambda: not server.front.connections)
+        _until(lambda: not server.connections.open)
         with server.connect() as s:
             s.sendall(LIVE)
             assert _answer(s)[0] == 200
@@ -208,7 +208,7 @@ def test_a_caller_that_leaves_takes_its_request_with_it(model_file: Path, tiny: 
             second.sendall(_request(_message(tiny.pictures(3))))
             _until(lambda: model.batcher.waiting == 1)
             second.close()
-            _until(lambda: len(server.front.connections) == 1)
+            _until(lambda: len(server.connections.open) == 1)
             held.leave.set()
             assert _answer(first)[0] == 200
         _until(lambda: model.active == 0)
@@ -235,7 +235,7 @@ def test_a_request_leaves_memory_without_the_garbage_collector(model_file: Path,
                 for _ in range(3):
                     s.sendall(_request(_message(tiny.pictures(1))))
                     assert _answer(s)[0] == 200
-            _until(lambda: not server.front.connections)
+            _until(lambda: not server.connections.open)
             _until(lambda: len(kept) == 3 and not any(ref() is not None for ref in kept), seconds=20)
         finally:
             gc.enable()
@@ -245,10 +245,10 @@ def test_bodies_in_memory_are_bounded_together(model_file: Path) -> None:
     with InProcess(model_file, Limits(max_buffered=1000)) as server:
         with server.connect() as s, server.connect() as t:
             s.sendall(_request(b"x" * 800)[:-10])
-            _until(lambda: server.front.room.buffered > 700)
+            _until(lambda: server.connections.room.buffered > 700)
             t.sendall(_request(b"x" * 800))
             assert _answer(t)[0] == 503
-        _until(lambda: server.front.room.buffered == 0)
+        _until(lambda: server.connections.room.buffered == 0)
 
 
 def test_large_json_is_read_away_from_the_loop_and_small_is_not(
@@ -291,7 +291,7 @@ def test_one_address_has_a_quarter_of_the_room_for_bodies(model_file: Path) -> N
         assert b"from your address" in said
         t.sendall(_request(b"x" * 900))
         assert _answer(t)[0] == 400  # taken, and no JSON
-        _until(lambda: server.front.room.buffered == 0)
+        _until(lambda: server.connections.room.buffered == 0)
 
 
 def test_a_body_that_drips_is_given_up_and_one_that_flows_is_not(model_file: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_body_that_drips_is_given_up_and_one_that_flows_is_not(model_file: Pat
             assert 0.15 < time.monotonic() - start < 30
             flow.sendall(request[-100:])  # 2,900 bytes had come, enough for 3.1 s
             assert _answer(flow)[0] == 400  # whole, and no JSON
-        _until(lambda: server.front.room.buffered == 0)
+        _until(lambda: server.connections.room.buffered == 0)
 
 
 @pytest.mark.parametrize(("size", "status"), [(1000, 400), (1001, 413)])

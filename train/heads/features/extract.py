@@ -43,7 +43,7 @@ from calibrant.train.heads.features.cache import (
 from calibrant.train.heads.features.views import Pixels, check_view, make_view
 from calibrant.train.model.evaluation_transform import evaluation_transform
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 Amp = Literal["none", "bf16", "fp16"]
 

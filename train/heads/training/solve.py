@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from calibrant.errors import DataError
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def logistic(
@@ -61,7 +61,7 @@ def logistic(
     assert weight.grad is not None  # for the type checker: closure() has just run backward
     slope = float(weight.grad.abs().max())
     if slope > 1e-4:
-        logger.warning("logistic regression stopped with gradient %.1e after %d iterations", slope, max_iterations)
+        log.warning("logistic regression stopped with gradient %.1e after %d iterations", slope, max_iterations)
     return weight.detach(), bias.detach()
 
 
