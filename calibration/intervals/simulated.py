@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -35,6 +36,19 @@ def observed_gaps(sample: GapSample, truth: Vector, rng: np.random.Generator) ->
     """Gaps that a sample shows when the true ones are `truth` (draws, bins): claim - hits / rows, hits counted."""
     accuracy = np.clip(sample.confidence - truth, 0.0, 1.0)
     return _gaps(sample, accuracy, rng.binomial(sample.counts, accuracy) / sample.counts)
+
+
+@cache
+def spread_normals(draws: int) -> Vector:
+    """Standard normal values at evenly spread quantiles, in an order of chance.
+
+    Of 300 independent draws the 2.5 % quantile is off by 0.15 in the mean, and the same way for every interval.
+    """
+    from statistics import NormalDist
+
+    inverse = NormalDist().inv_cdf
+    values = np.array([inverse((n + 0.5) / draws) for n in range(draws)])
+    return np.random.default_rng(_SEED + 2).permutation(values)
 
 
 def _gaps(sample: GapSample, accuracy: Vector, share: Vector) -> Vector:
@@ -122,7 +136,7 @@ def observable(family: Family, *, share_noise: bool = True, stretch: float = 1.0
     `stretch`: factor on the deviations from their mean, where bins are not independent.
     """
     sample, norm = family.sample, family.norm
-    normals = np.random.default_rng(_SEED + 2).standard_normal(len(family.shape))
+    normals = spread_normals(len(family.shape))
     total = sample.effective_rows
 
     def observed_given(error: float) -> Vector:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class Job(Protocol):
@@ -35,7 +35,7 @@ def read_result(out: Path, key: str) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError:
-        logger.warning("%s is damaged and will be made again", result_file(out, key))
+        log.warning("%s is damaged and will be made again", result_file(out, key))
         return None
     return result
 

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from calibrant.calibration.intervals.gaps import GapSample, Norm, gap_error
-from calibrant.calibration.intervals.simulated import Family, families, null_errors, observed_gaps, plausible_gaps
+from calibrant.calibration.intervals.simulated import (
+    Family,
+    families,
+    null_errors,
+    observed_gaps,
+    plausible_gaps,
+    spread_normals,
+)
 
 
 def sample(rows: float = 50.0, spread: float = 0.0) -> GapSample:
@@ -85,3 +92,12 @@ def test_what_the_server_calls_loads_no_scipy() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
+
+
+def test_normals_stand_at_their_quantiles_and_in_no_order() -> None:
+    drawn = spread_normals(400)
+    assert np.sort(drawn)[9:11].mean() == pytest.approx(-1.959964, abs=0.001)  # 2.5 %
+    assert np.sort(drawn)[389:391].mean() == pytest.approx(1.959964, abs=0.001)
+    assert drawn.mean() == pytest.approx(0, abs=1e-9)
+    assert drawn.std() == pytest.approx(1, abs=0.01)
+    assert abs(np.corrcoef(drawn[1:], drawn[:-1])[0, 1]) < 0.15
