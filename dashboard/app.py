@@ -3,6 +3,8 @@
 import streamlit as st
 
 from calibrant.dashboard.pages import navigation
+from calibrant.dashboard.theme import STYLE
 
 st.set_page_config(page_title="Calibrant", layout="wide", initial_sidebar_state="collapsed")
+st.html(STYLE)
 navigation().run()

@@ -53,6 +53,11 @@ class Job:
     def out(self) -> Path:
         return self.folder / f"{self.id}.out"
 
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Of `calibrant`, without the interpreter."""
+        return self.command[len(command_line(())) :]
+
     def result(self) -> Any:
         """What the command printed, where that is one JSON value; else None."""
         try:

@@ -11,7 +11,9 @@ import streamlit as st
 from calibrant.dashboard import settings
 from calibrant.dashboard.folder.artifacts import Shelf
 from calibrant.dashboard.folder.index import scan
-from calibrant.dashboard.views import laboratory, overview, production, reliability, training, tryit
+from calibrant.dashboard.views import laboratory, reliability, training, tryit
+from calibrant.dashboard.views.overview import page as overview
+from calibrant.dashboard.views.production import page as production
 from calibrant.dashboard.widgets.elements import said
 from calibrant.errors import CalibrantError
 
@@ -29,12 +31,20 @@ PAGES: dict[str, tuple[str, Callable[[Shelf], None]]] = {
 }
 
 
+START = "overview"
+
+
 def navigation() -> Any:
     pages = [
-        st.Page(_guarded(render), title=title, url_path=address, default=address == "overview")
+        st.Page(_guarded(render), title=title, url_path=f"start-{address}", default=True)
+        if address == START
+        else st.Page(_guarded(render), title=title, url_path=address)
         for address, (title, render) in PAGES.items()
     ]
-    return st.navigation(pages, position="top")
+    # Streamlit serves its start page at "/" only; the address that it would have is one too.
+    title, render = PAGES[START]
+    again = st.Page(_guarded(render), title=title, url_path=START, visibility="hidden")
+    return st.navigation([*pages, again], position="top")
 
 
 def _guarded(render: Callable[[Shelf], None]) -> Callable[[], None]:

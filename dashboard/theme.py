@@ -44,6 +44,16 @@ DARK = Palette(
 )
 
 
+# What Streamlit has no option for. Its buttons over a chart or a table would cover the sentence above it; the button
+# that opens the menu on a phone is a bare ">>".
+STYLE = """<style>
+[data-testid="stElementToolbar"] { top: 0.1rem; right: 0.1rem; }
+[data-testid="stExpandSidebarButton"] { width: auto; }
+[data-testid="stExpandSidebarButton"]::after { content: "Menu"; font-size: 0.95rem; margin-left: 0.3rem; }
+[data-testid="stSidebarHeader"]::before { content: "Pages"; font-weight: 600; }
+</style>"""
+
+
 def palette(mode: str | None) -> Palette:
     return DARK if mode == "dark" else LIGHT
 

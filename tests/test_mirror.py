@@ -69,7 +69,7 @@ TESTED_WITH_OTHERS = {
     "tests/dashboard/numbers/test_traffic.py": """
         dashboard/numbers/recalibration.py
     """,
-    "tests/dashboard/views/test_overview.py": """
+    "tests/dashboard/views/overview/test_page.py": """
         dashboard/folder/hashes.py
         dashboard/numbers/served_prior.py
     """,

@@ -13,6 +13,7 @@ from calibrant.calibration.statistics.mass import mass_bins
 from calibrant.calibration.statistics.statistics import Statistics
 
 Vector = NDArray[np.float64]
+_ROUNDING = 1e-12
 _EXACT_BELOW = 30  # rows in a bin below which the band takes binomial quantiles
 
 
@@ -39,6 +40,12 @@ class ReliabilityDiagram:
     def gap(self) -> Vector:
         """Confidence minus accuracy: positive where over-confident."""
         return self.confidence - self.accuracy
+
+    @property
+    def within_chance(self) -> NDArray[np.bool_]:
+        """Where a calibrated model would show such an accuracy too: inside the band, or no row to tell."""
+        outside = (self.accuracy < self.band_low - _ROUNDING) | (self.accuracy > self.band_high + _ROUNDING)
+        return ~outside
 
     @property
     def filled(self) -> NDArray[np.bool_]:

@@ -55,6 +55,11 @@ class SmoothCurve:
         return self.confidence - self.accuracy
 
     @property
+    def within_chance(self) -> NDArray[np.bool_]:
+        """Where a calibrated model would show such an accuracy too: inside the band, or no row near to tell."""
+        return ~((self.accuracy < self.band_low) | (self.accuracy > self.band_high))
+
+    @property
     def supported(self) -> NDArray[np.bool_]:
         return self.rows >= FEWEST_ROWS
 

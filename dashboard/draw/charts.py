@@ -62,8 +62,12 @@ def lines(
     height: int = 240,
     x_title: str = "Epoch",
     form: str = "~g",
+    chance: float | None = None,
 ) -> alt.LayerChart:
-    """Lines over epochs with a mark at each, one colour and one mark shape a series. Columns: x, y, series."""
+    """Lines over epochs with a mark at each, one colour and one mark shape a series. Columns: x, y, series.
+
+    Rows whose column `best` is true get a ring; `chance` is a dashed line.
+    """
     exact = ".2%" if percent else ",.1f" if form == ",d" else ".4f"
     names = list(order) or [title]
     shapes = ["circle", "diamond", "square", "triangle-up", "cross", "triangle-down"]
@@ -75,7 +79,7 @@ def lines(
         y=alt.Y(
             f"{y}:Q",
             title=None,
-            scale=alt.Scale(zero=False, nice=True),
+            scale=alt.Scale(zero=chance is not None and percent, nice=True),
             axis=alt.Axis(
                 format=".0%" if percent and _wide(table[y]) else ".1%" if percent else form,
                 tickCount=5,
@@ -93,7 +97,14 @@ def lines(
     points = base.mark_point(filled=True, size=36).encode(
         shape=alt.Shape(f"{by}:N", scale=alt.Scale(domain=names, range=shapes), legend=legend)
     )
-    return (base.mark_line(strokeWidth=2) + points).properties(height=height, title=title)
+    layers = [base.mark_line(strokeWidth=2), points]
+    if "best" in shown and shown["best"].any():
+        ring = alt.Chart(shown[shown["best"]]).mark_point(size=190, strokeWidth=2, opacity=1, color=colours.text)
+        layers.append(ring.encode(x=f"{x}:Q", y=f"{y}:Q"))
+    if chance is not None:
+        guess = alt.Chart(pd.DataFrame({"chance": [chance]})).mark_rule(strokeDash=[5, 4], color=colours.neutral)
+        layers.append(guess.encode(y="chance:Q", tooltip=[alt.Tooltip("chance:Q", title="Guessing", format=exact)]))
+    return alt.layer(*layers).properties(height=height, title=title)
 
 
 def _wide(values: pd.Series[Any]) -> bool:
@@ -149,8 +160,19 @@ def share_axis(**more: Any) -> alt.Axis:
     return alt.Axis(format=".0%", values=[0, 0.2, 0.4, 0.6, 0.8, 1], **more)
 
 
+def time_axis() -> alt.Axis:
+    """Hours and minutes; the day stands under the first label and wherever a new one begins."""
+    clock = "timeFormat(datum.value, '%H:%M')"
+    day = "timeFormat(datum.value, '%d %b %Y')"
+    first = f"datum.index === 0 || {clock} === '00:00'"
+    return alt.Axis(
+        grid=False, labelOverlap=True, tickCount=6, labelExpr=f"{first} ? [{clock}, {day}] : {clock}",
+        labelAlign="left", labelBound=True,
+    )  # fmt: skip
+
+
 def paired_bars(table: pd.DataFrame, *, colours: Palette) -> alt.LayerChart:
-    """Two bars a class, for two answers. Columns: class, answer, probability."""
+    """Two bars a class, for two answers: an outline and a full one. Columns: class, answer, probability."""
     names = list(dict.fromkeys(table["class"]))
     answers = list(dict.fromkeys(table["answer"]))
     base = alt.Chart(table).encode(
@@ -163,7 +185,7 @@ def paired_bars(table: pd.DataFrame, *, colours: Palette) -> alt.LayerChart:
             "answer:N",
             sort=answers,
             legend=alt.Legend(title=None),
-            scale=alt.Scale(domain=answers, range=[colours.neutral, colours.under]),
+            scale=alt.Scale(domain=answers, range=[colours.background, colours.under]),
         ),
         tooltip=[
             alt.Tooltip("class:N", title="Class"),
@@ -171,7 +193,8 @@ def paired_bars(table: pd.DataFrame, *, colours: Palette) -> alt.LayerChart:
             alt.Tooltip("probability:Q", title="Probability", format=".2%"),
         ],
     )
-    return alt.layer(base.mark_bar()).properties(height=60 + 30 * len(names))
+    # The first answer is an outline, the second is full: told apart without colour too.
+    return alt.layer(base.mark_bar(stroke=colours.under, strokeWidth=1.5)).properties(height=60 + 30 * len(names))
 
 
 def columns(table: pd.DataFrame, *, x: str, x2: str, y: str, colours: Palette, title: str) -> alt.LayerChart:
@@ -180,7 +203,7 @@ def columns(table: pd.DataFrame, *, x: str, x2: str, y: str, colours: Palette, t
         alt.Chart(table)
         .mark_rect(color=colours.under, stroke=colours.background, strokeWidth=0.5)
         .encode(
-            alt.X(f"{x}:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=6)),
+            alt.X(f"{x}:T", title=None, axis=time_axis()),
             alt.X2(x2),
             alt.Y(f"{y}:Q", title=None, axis=alt.Axis(tickCount=4, format="~s", minExtent=Y_ROOM)),
             y2=alt.datum(0),
@@ -199,7 +222,7 @@ def quantiles(table: pd.DataFrame, *, colours: Palette, title: str) -> alt.Layer
     scale = alt.Scale(domain=names, range=[colours.under, colours.neutral, colours.over][: len(names)])
     legend = alt.Legend(title=None, columns=3)
     base = alt.Chart(table).encode(
-        x=alt.X("time:T", title=None, axis=alt.Axis(grid=False, labelOverlap=True, tickCount=6)),
+        x=alt.X("time:T", title=None, axis=time_axis()),
         y=alt.Y(
             "ms:Q", title=None, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5, format="~s", minExtent=Y_ROOM)
         ),
@@ -252,7 +275,7 @@ def expected(table: pd.DataFrame, *, colours: Palette, title: str) -> alt.LayerC
 
     Columns: row, from, expected, low, high, labelled, accuracy, accuracy_low, accuracy_high (missing without labels).
     """
-    x = alt.X("row:Q", title="Rows served", axis=alt.Axis(format="~s", tickCount=6, grid=False))
+    x = alt.X("row:Q", title="Rows served", axis=alt.Axis(format=",d", tickCount=6, grid=False))
 
     def y(field: str) -> alt.Y:
         axis = alt.Axis(format=".0%", tickCount=5, minExtent=Y_ROOM)

@@ -15,7 +15,7 @@ def reliability(
     """Accuracy against confidence, a mark for each bin, on the band that chance explains.
 
     Columns: bin, low, high, rows, share, confidence, accuracy, accuracy_low, accuracy_high, band_low, band_high,
-    gap, verdict (over-confident | under-confident). Without `edges` (bins of equal mass) low and high are not used.
+    gap, verdict (OVER | UNDER | WITHIN). Without `edges` (bins of equal mass) low and high are not used.
     """
     x, y = _claimed("confidence"), _right("accuracy")
     ends = pd.DataFrame({"confidence": [0.0, 1.0], "accuracy": [0.0, 1.0]})
@@ -89,10 +89,10 @@ def curve(table: pd.DataFrame, *, colours: Palette, title: str, height: int = 37
     base = alt.Chart(table)
     band = base.mark_area(color=colours.band).encode(x, _right("band_low"), alt.Y2("band_high:Q"))
     gaps = [
-        alt.Chart(table.assign(accuracy=table["accuracy"].where(table["verdict"] == verdict, table["confidence"])))
+        alt.Chart(table.assign(accuracy=table["accuracy"].where(side, table["confidence"])))
         .mark_area(color=colour, opacity=0.3)
         .encode(x, _right("confidence"), alt.Y2("accuracy:Q"))
-        for verdict, colour in (("over-confident", colours.over), ("under-confident", colours.under))
+        for side, colour in ((table["gap"] > 0, colours.over), (table["gap"] <= 0, colours.under))
     ]
     most = max(float(table["density"].max()), 1e-12)
     trail = base.mark_trail(color=colours.text).encode(
@@ -110,8 +110,8 @@ def curve(table: pd.DataFrame, *, colours: Palette, title: str, height: int = 37
             alt.Tooltip("confidence:Q", title="Confidence", format=".1%"),
             alt.Tooltip("accuracy:Q", title="Accuracy, smoothed", format=".2%"),
             alt.Tooltip("rows:Q", title="Rows near", format=",.0f"),
-            alt.Tooltip("band_low:Q", title="Chance alone, from", format=".2%"),
-            alt.Tooltip("band_high:Q", title="Chance alone, to", format=".2%"),
+            alt.Tooltip("band_low:Q", title="If calibrated, from", format=".2%"),
+            alt.Tooltip("band_high:Q", title="If calibrated, to", format=".2%"),
             alt.Tooltip("gap:Q", title="Confidence - accuracy", format="+.2%"),
             alt.Tooltip("verdict:N", title="The model is here"),
         ],
@@ -125,12 +125,14 @@ def with_histogram(upper: alt.LayerChart, spread: pd.DataFrame, *, colours: Pale
     return alt.vconcat(upper.properties(width=420), histogram(spread, colours=colours, top=top).properties(width=420))
 
 
-_VERDICTS = ["over-confident", "under-confident"]
-_VERDICT_SHAPE = alt.Shape("verdict:N", legend=None, scale=alt.Scale(domain=_VERDICTS, range=["circle", "diamond"]))
+OVER, UNDER, WITHIN = "over-confident", "under-confident", "what chance explains"
+_VERDICTS = [OVER, UNDER, WITHIN]
+_SHAPES = ["circle", "diamond", "square"]
+_VERDICT_SHAPE = alt.Shape("verdict:N", legend=None, scale=alt.Scale(domain=_VERDICTS, range=_SHAPES))
 
 
 def _verdict_colour(colours: Palette) -> alt.Color:
-    scale = alt.Scale(domain=_VERDICTS, range=[colours.over, colours.under])
+    scale = alt.Scale(domain=_VERDICTS, range=[colours.over, colours.under, colours.neutral])
     return alt.Color("verdict:N", legend=None, scale=scale)
 
 

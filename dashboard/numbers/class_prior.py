@@ -35,6 +35,7 @@ def control(shelf: Shelf, predictions: PredictionsRef, *, disabled: bool) -> Tar
         options,
         key="target",
         labels=_LABELS | others,
+        about="|".join(options),
         disabled=disabled,
         help="Weighs each row so that the classes are as common as chosen: the numbers to expect under that class "
         "prior. Works for all rows together.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from calibrant.artifacts.predictions import Source
+from calibrant.dashboard.widgets.markdown_escape import isolated
 from calibrant.shares import head_medium_tail
 
 ALL = "all"
@@ -22,5 +23,5 @@ def selections(source: Source) -> tuple[Selection, ...]:
     found = [Selection(ALL, "All rows", None)]
     for name, members in head_medium_tail(source.train_prior).items():
         found.append(Selection(name, f"Predicted as a {name} class ({len(members)})", members))
-    found += [Selection(f"class-{k}", f"Predicted as {name}", (k,)) for k, name in enumerate(source.class_names)]
-    return tuple(found)
+    names = map(isolated, source.class_names)
+    return (*found, *(Selection(f"class-{k}", f"Predicted as {name}", (k,)) for k, name in enumerate(names)))

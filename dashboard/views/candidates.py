@@ -82,12 +82,12 @@ def _samples(shelf: Shelf, model: Model) -> list[Picture]:
             continue
         where = pictures.folders(shelf, run, best, settings.current().images)
         if where:
-            return _samples_of(run, where)
+            return _samples_of(run, where, model)
     st.markdown("There are no samples: no run here has this file's classes and pictures that may be shown.")
     return []
 
 
-def _samples_of(run: Run, where: tuple[Any, ...]) -> list[Picture]:
+def _samples_of(run: Run, where: tuple[Any, ...], model: Model) -> list[Picture]:
     best = run.best()
     if best is None:
         return []
@@ -95,11 +95,12 @@ def _samples_of(run: Run, where: tuple[Any, ...]) -> list[Picture]:
     table = rows.rows_of(scored)
     pages = max(1, len(table.label) // 3)
     page = controls.slide(
-        "Samples",
+        "Page of samples",
         1,
         min(pages, 200),
         key="sample",
         default=1,
+        about=model.name,
         help=f"Three pictures at a time from {best.name} of the run, spread over all of it.",
     )
     # A fixed shuffle: neighbours in a file are of one class.

@@ -10,6 +10,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 import streamlit as st
+from numpy.typing import NDArray
 
 from calibrant.calibration.diagrams.reliability import ReliabilityDiagram
 from calibrant.calibration.diagrams.smooth_curve import SmoothCurve
@@ -43,8 +44,8 @@ def table_of(diagram: ReliabilityDiagram) -> pd.DataFrame:
         "share": diagram.share, "confidence": diagram.confidence, "accuracy": diagram.accuracy, "gap": diagram.gap,
         "accuracy_low": diagram.accuracy_low, "accuracy_high": diagram.accuracy_high,
         "band_low": diagram.band_low, "band_high": diagram.band_high,
+        "verdict": _verdicts(diagram.gap, diagram.within_chance),
     })[filled]  # fmt: skip
-    table["verdict"] = _verdicts(table["gap"])
     return table.reset_index(drop=True)
 
 
@@ -53,18 +54,20 @@ def curve_table(curve: SmoothCurve) -> pd.DataFrame:
     table = pd.DataFrame({
         "confidence": curve.confidence, "accuracy": curve.accuracy, "gap": curve.gap, "rows": curve.rows,
         "density": curve.density, "band_low": curve.band_low, "band_high": curve.band_high,
-        "mark": np.arange(len(curve.confidence)) % _EVERY == 0,
+        "mark": np.arange(len(curve.confidence)) % _EVERY == 0, "verdict": _verdicts(curve.gap, curve.within_chance),
     })[curve.supported]  # fmt: skip
-    table["verdict"] = _verdicts(table["gap"])
     return table.reset_index(drop=True)
 
 
-def _verdicts(gaps: pd.Series[Any]) -> list[str]:
-    return ["over-confident" if g > 0 else "under-confident" for g in gaps]
+def _verdicts(gaps: NDArray[np.float64], within: NDArray[np.bool_]) -> list[str]:
+    return [
+        diagrams.WITHIN if inside else diagrams.OVER if gap > 0 else diagrams.UNDER
+        for gap, inside in zip(gaps.tolist(), within.tolist(), strict=True)
+    ]
 
 
-def render(sides: list[Side], *, name: str, bins: int) -> tuple[str, int] | None:
-    """Draws them; returns side and number of the bin whose rows are asked for."""
+def render(sides: list[Side], *, name: str, bins: int, about: str) -> tuple[str, int] | None:
+    """Draws them; returns side and number of the bin whose rows are asked for. `about`: what its choice depends on."""
     if not any(side.diagram.rows.sum() for side in sides):
         st.info("No row was predicted like this.", icon=":material/info:")
         return None
@@ -75,7 +78,7 @@ def render(sides: list[Side], *, name: str, bins: int) -> tuple[str, int] | None
             _draw(side, f"reliability-{name}-{side.key}", top, bins)
     with columns[1] if len(sides) == 1 else st.container():
         _explain(sides[0].kind)
-    return _picked_bin(sides)
+    return _picked_bin(sides, about)
 
 
 def _draw(side: Side, name: str, top: float, bins: int) -> None:
@@ -125,15 +128,15 @@ def _explain(kind: Kind) -> None:
         st.markdown(
             "The line is the accuracy to expect at each confidence, smoothed over neighbours; it is thicker where more "
             "rows lie. On the dashed line the model is right exactly as often as it claims. :orange[Circles below it] "
-            "claim too much, :blue[diamonds above it] too little. Inside the grey band the distance is what chance "
-            "explains at a single point. The bars show how the rows spread over confidence."
+            "claim too much, :blue[diamonds above it] too little; grey squares lie inside the grey band, where chance "
+            "explains the distance at a single point. The bars show how the rows spread over confidence."
         )
         return
     st.markdown(
         "Each mark is a bin of confidence; its area grows with the share of the rows in it. On the dashed line the "
         "model is right exactly as often as it claims. :orange[Circles below the line] claim too much, "
-        ":blue[diamonds above it] too little. Inside the grey band the distance is what chance explains. The bars "
-        "show how the rows spread over confidence."
+        ":blue[diamonds above it] too little; grey squares lie inside the grey band, where chance explains the "
+        "distance. The bars show how the rows spread over confidence."
     )
 
 
@@ -156,7 +159,7 @@ def _remember_click(side: Side, event: Any, bins: int) -> None:
             st.session_state["bin"] = clicked
 
 
-def _picked_bin(sides: list[Side]) -> tuple[str, int] | None:
+def _picked_bin(sides: list[Side], about: str) -> tuple[str, int] | None:
     labels = {"none": "none"}
     for side in sides:
         table = table_of(side.diagram)[["bin", "low", "high", "confidence", "rows"]]
@@ -164,7 +167,7 @@ def _picked_bin(sides: list[Side]) -> tuple[str, int] | None:
             of = f"mean {100 * mean:.1f} %" if side.kind == "mass" else f"{100 * low:.1f}–{100 * high:.1f} %"
             labels[f"{side.key}-{number}"] = f"{side.key}: {of}, {rows:,} rows"
     chosen = controls.choose(
-        "Rows of one bin", list(labels), key="bin", labels=labels, help="Or click a mark in a diagram."
+        "Rows of one bin", list(labels), key="bin", labels=labels, about=about, help="Or click a mark in a diagram."
     )
     if chosen == "none":
         return None

@@ -2,50 +2,31 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 import streamlit as st
 
-from calibrant.calibration.metrics.table import metric
 from calibrant.dashboard import jobs, settings
-from calibrant.dashboard.draw import downloads
 from calibrant.dashboard.folder.artifacts import FeaturesRef, Shelf
-from calibrant.dashboard.jobs import Job, State
+from calibrant.dashboard.jobs import Job
+from calibrant.dashboard.views import lab_results
 from calibrant.dashboard.widgets import controls, elements
-from calibrant.dashboard.widgets.markdown_escape import plain, short
+from calibrant.dashboard.widgets.markdown_escape import plain
 from calibrant.dashboard.widgets.switches import ALL, MAIN, SECTIONS, Switch, Value, describe, from_link, to_link
 from calibrant.dashboard.widgets.switches import settings as switch_settings
 from calibrant.errors import CalibrantError
 
-KIND = "head"
 _KEY, _KEPT, _PUBLISHED, _ADDRESS = "switch-", "lab switches", "lab link", "switches"
-_PROGRESS = re.compile(r"([\d,]+) of ([\d,]+)")  # as calibrant.progress writes it
-_METRICS = tuple(map(metric, ("macro_f1", "balanced_accuracy", "accuracy", "ece", "nll")))
-_PERCENT = {
-    **{m.key: m.title() for m in _METRICS[:3]},
-    "head_accuracy": "Head (%)", "medium_accuracy": "Medium (%)", "tail_accuracy": "Tail (%)",
-    "ece": metric("ece").title(),
-}  # fmt: skip
-_HELP = {
-    **{m.title(): m.help for m in _METRICS},
-    "Head (%)": "Mean recall of the third of the classes with the most training images",
-    "Medium (%)": "Mean recall of the middle third",
-    "Tail (%)": "Mean recall of the third with the fewest",
-}
 
 
 def render(shelf: Shelf) -> None:
     st.title("Laboratory")
     if not shelf.features:
         st.info("No cached features here yet. A frozen backbone makes them once:", icon=":material/info:")
-        st.code(
-            "calibrant features --model vit_base_patch16_dinov3.lvd1689m --data images --out runs/features",
-            language="bash",
+        elements.command(
+            shelf.root, "calibrant features --model vit_base_patch16_dinov3.lvd1689m --data images --out features"
         )
         return
     name = controls.choose("Features", [f.name for f in shelf.features], key="features")
@@ -53,8 +34,8 @@ def render(shelf: Shelf) -> None:
     st.markdown(_about(features))
     # Only this part runs again when a switch is moved, only the list while something is training.
     st.fragment(_form)(features)
-    running = any(s.running for s in _mine(settings.current().root, features.name))
-    st.fragment(_results, run_every=1 if running else None)(features.name)
+    running = any(s.running for s in lab_results.mine(settings.current().root, features.name))
+    st.fragment(lab_results.render, run_every=1 if running else None)(features.name)
 
 
 def _about(features: FeaturesRef) -> str:
@@ -175,7 +156,7 @@ def _command(features: FeaturesRef, values: Mapping[str, Value], *, keep: bool) 
     arguments = ["head", _relative(features.path, root), "--json"]
     for setting in switch_settings(values):
         arguments += ["--set", setting]
-    kept = _free_name(root) if keep else None
+    kept = lab_results.free_name(root) if keep else None
     return [*arguments, *(["--out", kept] if kept else [])], kept
 
 
@@ -185,118 +166,5 @@ def _relative(path: Path, root: Path) -> str:
 
 def _start(features: FeaturesRef, values: Mapping[str, Value], arguments: Sequence[str], kept: str | None) -> Job:
     changed = {key: value for key, value in values.items() if value != ALL[key].default}
-    about = {"kind": KIND, "features": features.name, "values": changed, "kept": kept}
+    about = {"kind": lab_results.KIND, "features": features.name, "values": changed, "kept": kept}
     return jobs.start(settings.current().root, describe(values), arguments, about=about)
-
-
-def _free_name(root: Path) -> str:
-    """Of no folder that is there, and of none that a job is about to make."""
-    number, taken = 1, {s.job.about.get("kept") for s in jobs.states(root) if s.running}
-    while (root / "lab" / f"head-{number:03d}").exists() or f"lab/head-{number:03d}" in taken:
-        number += 1
-    return f"lab/head-{number:03d}"
-
-
-# ---- what came out ----
-
-
-def _mine(root: Path, features: str) -> list[State]:
-    """Jobs of this cache, the oldest first."""
-    found = [
-        s for s in jobs.states(root) if s.job.about.get("kind") == KIND and s.job.about.get("features") == features
-    ]
-    return found[::-1]
-
-
-def _results(features: str) -> None:
-    root = settings.current().root
-    states = _mine(root, features)
-    _running(root, [s for s in states if s.running])
-    _failed(root, [s for s in states if not s.running and not s.succeeded])
-    done = [s for s in states if s.succeeded]
-    if not done:
-        st.markdown("Train one head with all switches off: it is the baseline that the others are set against.")
-    else:
-        _table(done)
-    was = st.session_state.get("lab running", 0)
-    now = sum(s.running for s in states)
-    st.session_state["lab running"] = now
-    if was and not now:
-        st.rerun()  # the whole page once more, so that the list stops asking
-
-
-def _running(root: Path, states: Sequence[State]) -> None:
-    for state in states:
-        left, right = st.columns([5, 1], vertical_alignment="center")
-        with left:
-            done = _PROGRESS.search(state.last_line)
-            share = int(done[1].replace(",", "")) / max(1, int(done[2].replace(",", ""))) if done else 0.0
-            last = f": {elements.said(state.last_line, 100)}" if state.last_line else ""
-            st.progress(
-                min(1.0, share),
-                text=f"Training for {state.seconds:.0f} s{last}. {plain(short(state.job.label, 200))}.",
-            )
-        with right:
-            if st.button("Cancel", key=f"cancel-{state.job.id}", icon=":material/stop:", width="stretch"):
-                jobs.cancel(root, state.job.id)
-                jobs.forget(root, state.job.id)
-                st.rerun()
-
-
-def _failed(root: Path, states: Sequence[State]) -> None:
-    for state in states:
-        left, right = st.columns([5, 1], vertical_alignment="center")
-        with left:
-            why = state.last_line.removeprefix("Error: ") or "it ended without a word"
-            st.error(f"{plain(state.job.label)}: {elements.said(why, 400)}", icon=":material/error:")
-        with right:
-            if st.button("Dismiss", key=f"forget-{state.job.id}", width="stretch"):
-                jobs.forget(root, state.job.id)
-                st.rerun(scope="fragment")
-
-
-def _table(done: Sequence[State]) -> None:
-    results = {state.job.id: state.job.result() for state in done}
-    split = "test" if all(r.get("test") for r in results.values()) else "val"
-    names = {s.job.id: f"{n + 1}: {s.job.label}" for n, s in enumerate(done)}
-    baseline = controls.choose(
-        "Baseline", list(names), key="baseline", labels=names, help="The others are shown as differences from it."
-    )
-    lines = []
-    base = _numbers(results[baseline][split])
-    for state in done:
-        id_ = state.job.id
-        values = _numbers(results[id_][split])
-        line: dict[str, Any] = {"Head": names[id_], "Kept as": state.job.about.get("kept") or "–"}
-        for name, value in values.items():
-            digits = 4 if name == "NLL" else 2
-            moved = value - base.get(name, float("nan"))
-            line[name] = f"{value:.{digits}f}" if id_ == baseline else f"{moved:+.{digits}f}"
-        line["Total prior strength"] = results[id_].get("total_strength")
-        line["Seconds"] = round(state.seconds, 1)
-        lines.append(line)
-    table = pd.DataFrame(lines)
-    config: dict[str, Any] = {name: st.column_config.TextColumn(help=_HELP.get(name)) for name in base}
-    st.dataframe(
-        table,
-        hide_index=True,
-        width="stretch",
-        key="lab-table",
-        column_config={"Head": st.column_config.TextColumn(pinned=True, width="medium"), **config},
-    )
-    st.markdown(
-        f"On {split} images. The row of the baseline shows its numbers, the others "
-        "the difference from it, in points. One run is one seed: differences of a point may be chance; "
-        "`calibrant sweep` repeats with several seeds and tests them."
-    )
-    for state in done:
-        warning = results[state.job.id].get("double_correction")
-        if warning:
-            st.warning(f"{plain(names[state.job.id])}: {plain(warning)}, and 1 is Bayes.", icon=":material/warning:")
-    downloads.offer("laboratory", table)
-
-
-def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
-    known = {key: float(value) for key, value in metrics.items() if isinstance(value, float | int)}
-    found = {name: 100 * known[key] for key, name in _PERCENT.items() if key in known}
-    return found | ({"NLL": known["nll"]} if "nll" in known else {})

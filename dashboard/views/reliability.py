@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import cast
 
@@ -33,6 +34,13 @@ class Choice:
     selection: Selection
     target: Target
 
+    @property
+    def about(self) -> str:
+        """What the number of a bin depends on."""
+        calibrator = NO_CALIBRATOR if self.calibrator is None else self.calibrator.name
+        parts = (self.run.name, self.predictions.name, calibrator, self.bins, self.kind, self.selection.key)
+        return "|".join(map(str, parts))
+
 
 def render(shelf: Shelf) -> None:
     st.title("Reliability")
@@ -40,12 +48,15 @@ def render(shelf: Shelf) -> None:
     if not runs:
         elements.troubles(shelf.troubles)
         st.info("No predictions here yet. Training writes them, and so does:", icon=":material/info:")
-        st.code("calibrant predict runs/first --data images --out runs/first/predictions/test.parquet", language="bash")
+        run = shlex.quote(shelf.runs[0].name) if shelf.runs else "first"
+        elements.command(shelf.root, f"calibrant predict {run} --data images --out {run}/predictions/test.parquet")
         return
     choice = _controls(shelf, runs)
     sides = _sides(choice)
     waiting = _numbers(choice, sides)
-    picked = diagrams.render(sides, name=f"{choice.run.name}-{choice.predictions.name}", bins=choice.bins)
+    picked = diagrams.render(
+        sides, name=f"{choice.run.name}-{choice.predictions.name}", bins=choice.bins, about=choice.about
+    )
     for place, side in waiting:  # the numbers stand there already; their intervals take longer than all else
         with place:
             _true_value(measures.calibration_error(side.scored, choice.bins, kind="smooth", target=choice.target))
@@ -59,6 +70,7 @@ def render(shelf: Shelf) -> None:
         picked,
         mass=choice.kind == "mass",
         target=choice.target,
+        about=choice.about,
     )
 
 
@@ -74,6 +86,7 @@ def _controls(shelf: Shelf, runs: list[Run]) -> Choice:
             [p.name for p in run.predictions],
             key="predictions",
             default=None if best is None else best.name,
+            about=run.name,
             help="Which of the run's prediction files to look at.",
         )
     predictions = next(p for p in run.predictions if p.name == chosen)
@@ -84,10 +97,11 @@ def _controls(shelf: Shelf, runs: list[Run]) -> Choice:
             [*(c.name for c in found), NO_CALIBRATOR],
             key="calibrator",
             labels={NO_CALIBRATOR: "nothing: show it as it is"} | {c.name: _calibrator_label(c) for c in found},
+            about=f"{run.name}: {len(predictions.source.class_names)}",
             help="Calibrators in the run's folder or beside it. Fit one with calibrant calibrate.",
         )
     calibrator = next((c for c in found if c.name == calibrator_name), None)
-    fourth, kind, fifth, sixth = st.columns([3, 4, 4, 4], vertical_alignment="bottom")
+    fourth, kind, fifth, sixth = st.columns([3, 4, 4, 4])
     with fourth:
         bins = controls.slide(
             "Bins",
@@ -114,6 +128,7 @@ def _controls(shelf: Shelf, runs: list[Run]) -> Choice:
             [s.key for s in choices],
             key="rows",
             labels={s.key: s.label for s in choices},
+            about="|".join(predictions.source.class_names),
             help="Chosen by what the model predicted. By the true class even a perfect model would look wrong. Head, "
             "medium and tail are thirds of the classes by their number of training images.",
         )
@@ -208,8 +223,8 @@ def _error_value(label: str, value: float) -> None:
         label,
         elements.percent(value),
         help="Expected calibration error: the average distance between what the model claims and how often it is "
-        "right. Chance alone makes it positive: a perfectly calibrated model with as many rows shows the value under "
-        "'chance alone'. The interval is that of the true error, freed of chance, so it may lie below the number.",
+        "right. Chance makes it positive: a calibrated model with as many rows shows the value after "
+        "'if calibrated'. The interval is that of the true error, freed of chance, so it may lie below the number.",
     )
 
 
@@ -218,7 +233,7 @@ def _true_value(error: Measured) -> None:
     if error.low is None:
         st.markdown("No interval: it is worked out for all rows only.")
     else:
-        st.markdown(f"True value {_interval(error)}; chance alone {elements.percent(error.null)}")
+        st.markdown(f"True value {_interval(error)}; if calibrated {elements.percent(error.null)}")
 
 
 def _interval(m: Measured) -> str:

@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from calibrant.dashboard import settings
-from calibrant.dashboard.draw import downloads, pictures
+from calibrant.dashboard.draw import pictures
 from calibrant.dashboard.folder.artifacts import PredictionsRef, Run, Shelf
 from calibrant.dashboard.numbers import measures, rows
 from calibrant.dashboard.widgets import controls, elements
@@ -43,6 +43,7 @@ def render(
     *,
     mass: bool,
     target: Target,
+    about: str,
 ) -> None:
     st.subheader("Rows and classes")
     kind = controls.choose_one_of_few(
@@ -75,7 +76,7 @@ def render(
     pages = -(-len(found) // PER_PAGE)
     page = 1
     if pages > 1:
-        page = controls.slide("Page", 1, min(pages, 500), key="page", default=1)
+        page = controls.slide("Page", 1, min(pages, 500), key="page", default=1, about=f"{about} {kind} {picked}")
     shown = rows.read(side.scored, rows.rows_of(side.scored), found[(page - 1) * PER_PAGE : page * PER_PAGE])
     st.markdown(
         f"{elements.count(len(found))} rows, confidence {side.title.lower().split(':')[0]} calibration"
@@ -94,14 +95,12 @@ def _cards(shown: list[rows.Row], predictions: PredictionsRef, where: tuple[Path
             "id": [r.id for r in shown], "label": [names[r.label] for r in shown],
             "predicted": [names[r.predicted] for r in shown], "confidence (%)": [100 * r.confidence for r in shown],
         })  # fmt: skip
-        st.dataframe(
+        elements.table(
             table,
-            hide_index=True,
-            width="stretch",
             key="row-table",
-            column_config={"confidence (%)": st.column_config.NumberColumn(format="%.2f")},
+            download="rows",
+            columns={"confidence (%)": st.column_config.NumberColumn(format="%.2f")},
         )
-        downloads.offer("rows", table)
         st.markdown(
             "The pictures are not below this folder. To see them, start with: "
             "`calibrant dashboard RUNS --images FOLDER`, the folder that the ids are relative to."
@@ -143,15 +142,15 @@ def _classes(side: Side, bins: int) -> None:
                 "Precision (%)": _hundred(c.precision),
                 "Claims too much (points)": _hundred(c.gap),
                 "ECE (%)": None if c.ece is None else 100 * c.ece.value,
-                "ECE if perfect (%)": None if c.ece is None or c.ece.null is None else 100 * c.ece.null,
+                "ECE if calibrated (%)": None if c.ece is None or c.ece.null is None else 100 * c.ece.null,
             }
             for c in evaluation.per_class
         ]
     )
     form = st.column_config.NumberColumn
-    st.dataframe(
-        table, hide_index=True, width="stretch", key="class-table",
-        column_config={
+    elements.table(
+        table, key="class-table", download=f"classes-{side.key}",
+        columns={
             "Class": st.column_config.TextColumn(pinned=True),
             "Rows": form(format="localized", help="Rows with this label"),
             "Predicted": form(format="localized", help="Rows predicted as this class"),
@@ -161,11 +160,10 @@ def _classes(side: Side, bins: int) -> None:
                 format="%.2f", help="Mean confidence minus precision of the rows predicted as it; below 0: too little"
             ),
             "ECE (%)": form(format="%.2f", help="Expected calibration error of the rows predicted as it"),
-            "ECE if perfect (%)": form(format="%.2f", help="What chance alone shows on as many rows"),
+            "ECE if calibrated (%)": form(format="%.2f", help="What a calibrated model shows by chance"),
         },
     )  # fmt: skip
     st.markdown(f"{'After' if side.key == 'after' else 'Before'} calibration. Click a column's head to sort.")
-    downloads.offer(f"classes-{side.key}", table)
 
 
 def _all_numbers(sides: list[Side], bins: int, target: Target) -> None:
@@ -184,7 +182,7 @@ def _all_numbers(sides: list[Side], bins: int, target: Target) -> None:
                 for part, text in (
                     ("Value", headline(m, c)),
                     ("95 %", interval(m, c.unit)),
-                    ("Chance alone", by_chance(m, c)),
+                    ("If calibrated", by_chance(m, c)),
                 )
             }
             | {"Meaning": c.meaning}
@@ -192,15 +190,12 @@ def _all_numbers(sides: list[Side], bins: int, target: Target) -> None:
             if c.key in found[0][1].metrics
         ]
     )
-    st.dataframe(
+    elements.table(
         table,
-        hide_index=True,
-        width="stretch",
         key="numbers-table",
-        height=40 + 35 * len(table),
-        column_config={"Number": st.column_config.TextColumn(pinned=True)},
+        download="numbers",
+        columns={"Number": st.column_config.TextColumn(pinned=True)},
     )
-    downloads.offer("numbers", table)
 
 
 def _hundred(value: float | None) -> float | None:

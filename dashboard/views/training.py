@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -39,7 +40,7 @@ def render(shelf: Shelf) -> None:
     runs = [run for run in shelf.runs if run.metrics is not None]
     if not runs:
         st.info("No training log here yet. A run writes one while it trains:", icon=":material/info:")
-        st.code("calibrant train --data images --out runs/first", language="bash")
+        elements.command(shelf.root, "calibrant train --data images --out first")
         return
     names = [run.name for run in runs]
     chosen = controls.choose_several(
@@ -96,9 +97,36 @@ def _curves(runs: Sequence[Run]) -> None:
     for i, key in enumerate(present):
         title, is_share = _VALIDATION[key]
         with columns[i % 2]:
-            _line_chart(both, key, title, is_share, list(tables))
+            _line_chart(both, key, title, is_share, list(tables), _chance(key, runs))
+    st.markdown("A ring marks the epoch whose weights were kept. The dashed line is guessing, all classes alike.")
     _fedlas(tables)
     _vace(tables, runs)
+
+
+def _kept(both: pd.DataFrame) -> pd.Series[bool]:
+    """The last epoch of each run that was the best so far."""
+    if "best" not in both:
+        return pd.Series(False, index=both.index)
+    best = both[both["best"] == True]  # noqa: E712
+    return both.index.isin(best.groupby("run")["epoch"].idxmax())  # type: ignore[return-value]
+
+
+def _chance(key: str, runs: Sequence[Run]) -> float | None:
+    """What a guess among the classes scores; None where the number has no such value, or the runs differ in it."""
+    classes = {n for run in runs if (n := _classes(run))}
+    if len(classes) != 1:
+        return None
+    count = classes.pop()
+    shares = ("val.accuracy", "val.balanced_accuracy")
+    return 1 / count if key in shares else math.log(count) if key == "val.nll" else None
+
+
+def _classes(run: Run) -> int:
+    best = run.best()
+    if best is not None:
+        return len(best.source.class_names)
+    names = (run.config or {}).get("class_names")
+    return len(names) if isinstance(names, list) else 0
 
 
 def _last_epochs(tables: dict[str, pd.DataFrame]) -> None:
@@ -112,9 +140,9 @@ def _last_epochs(tables: dict[str, pd.DataFrame]) -> None:
             "Accuracy (%)": _hundred(row, "val.accuracy"), "ECE (%)": _hundred(row, "val.ece"),
             "NLL": row.get("val.nll"), "Minutes": table["seconds"].sum() / 60 if "seconds" in table else None,
         })  # fmt: skip
-    st.dataframe(
-        pd.DataFrame(rows), hide_index=True, width="stretch", key="epochs",
-        column_config={
+    elements.table(
+        pd.DataFrame(rows), key="epochs",
+        columns={
             "Run": st.column_config.TextColumn(pinned=True),
             "Accuracy (%)": st.column_config.NumberColumn(format="%.2f", help="Validation set, best epoch"),
             "ECE (%)": st.column_config.NumberColumn(
@@ -135,12 +163,25 @@ def _hundred(row: Any, key: str) -> float | None:
     return None if value is None else 100 * value
 
 
-def _line_chart(both: pd.DataFrame, key: str, title: str, is_share: bool, order: Sequence[str]) -> None:
-    shown = both[["epoch", "run", key]].dropna().rename(columns={key: "value"})
+def _line_chart(
+    both: pd.DataFrame, key: str, title: str, is_share: bool, order: Sequence[str], chance: float | None
+) -> None:
+    marked = both.assign(best=_kept(both))
+    shown = marked[["epoch", "run", key, "best"]].dropna().rename(columns={key: "value"})
     elements.chart(
         f"training-{key}",
         shown,
-        partial(charts.lines, shown, x="epoch", y="value", series="run", title=title, percent=is_share, order=order),
+        partial(
+            charts.lines,
+            shown,
+            x="epoch",
+            y="value",
+            series="run",
+            title=title,
+            percent=is_share,
+            order=order,
+            chance=chance,
+        ),
         alt=f"{title} by epoch",
         key=f"chart-{key.replace('.', '-')}",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,7 +26,6 @@ from calibrant.serve.engine.result import Result
 SIDE = 220
 _TOP = 5
 _NONE = "off"
-_KNOBS = ("t", "strength", "prior", "common", "share", "abstain", "coverage", "sample")
 _PRIORS = {
     "file": "as in the file",
     "uniform": "all classes equally common",
@@ -49,14 +49,13 @@ def render(shelf: Shelf) -> None:
     if not shelf.models:
         elements.troubles([t for t in shelf.troubles if t.where.endswith(".onnx")])
         st.info("No deployed file here yet. Export a run:", icon=":material/info:")
-        st.code("calibrant export runs/first --calibrator calibrator.json --out runs/model.onnx", language="bash")
+        elements.command(shelf.root, _export(shelf))
         return
     name = controls.choose("Deployed file", [m.name for m in shelf.models], key="model")
     model = next(m for m in shelf.models if m.name == name)
     with st.spinner("Loading the file"):
         classifier = classifier_of(model)
     left, right = st.columns([2, 3])
-    controls.start_anew(_KNOBS, when="tried model", changes=model.name)
     with left:
         found = candidates.choose(shelf, model)
     with right:
@@ -69,6 +68,13 @@ def render(shelf: Shelf) -> None:
     for n, picture in enumerate(found):
         st.divider()
         _answer(n, picture, model, deployed, changed)
+
+
+def _export(shelf: Shelf) -> str:
+    run = next((r for r in shelf.runs if r.config is not None), None)
+    near = () if run is None or (best := run.best()) is None else shelf.calibrators_for(run, best)
+    calibrator = f" --calibrator {shlex.quote(near[0].name)}" if near else ""
+    return f"calibrant export {shlex.quote(run.name) if run else 'first'}{calibrator} --out model.onnx"
 
 
 def classifier_of(model: Model) -> Classifier:
@@ -95,6 +101,7 @@ def _knobs(model: Model) -> Knobs:
             5.0,
             step=0.01,
             key="t",
+            about=model.name,
             default=start,
             help="Divides the logits: higher is less sure. It starts at the file's own, or at 1 where the file's "
             "calibrator is not a temperature.",
@@ -105,6 +112,7 @@ def _knobs(model: Model) -> Knobs:
             0,
             100,
             key="abstain",
+            about=model.name,
             default=round(100 * (card.abstain_below or 0.0)),
             help="An answer with less confidence is given as 'not sure'.",
         )
@@ -115,6 +123,7 @@ def _knobs(model: Model) -> Knobs:
                 "Prediction set",
                 [*(f"{c:g}" for c in known), _NONE],
                 key="coverage",
+                about=model.name,
                 labels={f"{c:g}": f"holds the truth {100 * c:g} % of the time" for c in known},
                 help="All classes that cannot be ruled out at that level, from the file's conformal quantiles.",
             )
@@ -138,19 +147,22 @@ def _prior_knobs(model: Model) -> tuple[float | None, str | tuple[float, ...] | 
         2.0,
         step=0.05,
         key="strength",
+        about=model.name,
         default=start,
         help="How strongly the answer is moved from the class prior of the training set to the target prior; 1 is "
         "Bayes' rule. The total, training's own share included.",
     )
     strength = None if strength_now == start else strength_now
-    which = controls.choose("Target prior", list(_PRIORS), key="prior", labels=_PRIORS, help="What is expected in use.")
+    which = controls.choose(
+        "Target prior", list(_PRIORS), key="prior", labels=_PRIORS, about=model.name, help="What is expected in use."
+    )
     if which == "file":
         return strength, None
     if which in ("uniform", "train"):
         return strength, which
     classes = list(card.classes)
-    common = controls.choose("Common class", classes, key="common")
-    share = controls.slide("Its share (%)", 1, 99, key="share", default=50) / 100
+    common = controls.choose("Common class", classes, key="common", about=model.name)
+    share = controls.slide("Its share (%)", 1, 99, key="share", default=50, about=model.name) / 100
     others = (1 - share) / max(1, len(classes) - 1)
     return strength, tuple(share if name == common else others for name in classes)
 

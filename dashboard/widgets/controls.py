@@ -15,7 +15,7 @@ import streamlit as st
 
 from calibrant.dashboard.widgets.markdown_escape import plain, short
 
-_KEPT, _LINK, _LEFT = "kept:", "link:", "left:"
+_KEPT, _LINK, _LEFT, _ABOUT = "kept:", "link:", "left:", "about:"
 # A browser that is told a new address needs a moment; until then its next request still carries the old one.
 _ADDRESS_SECONDS = 5.0
 
@@ -29,19 +29,26 @@ def choose(
     labels: dict[str, str] | None = None,
     help: str | None = None,
     disabled: bool = False,
+    about: str = "",
 ) -> str:
     """One of the options, in a select box. Long or awkward names are data, not Markdown, here."""
     first = default if default in options else options[0]
-    _place(key, lambda text: text if text in options else None, first, options.__contains__)
+    _place(key, lambda text: text if text in options else None, first, options.__contains__, about)
     st.selectbox(label, options, key=key, format_func=lambda o: (labels or {}).get(o, o), help=help, disabled=disabled)
     return str(_publish(key, str))
 
 
 def choose_one_of_few(
-    label: str, options: Sequence[str], *, key: str, labels: dict[str, str] | None = None, help: str | None = None
+    label: str,
+    options: Sequence[str],
+    *,
+    key: str,
+    labels: dict[str, str] | None = None,
+    help: str | None = None,
+    about: str = "",
 ) -> str:
     """The same as a row of buttons; the labels are ours, not a file's."""
-    _place(key, lambda text: text if text in options else None, options[0], options.__contains__)
+    _place(key, lambda text: text if text in options else None, options[0], options.__contains__, about)
     st.segmented_control(
         label, options, key=key, format_func=lambda o: (labels or {}).get(o, o), help=help, required=True
     )
@@ -49,28 +56,43 @@ def choose_one_of_few(
 
 
 def choose_several(
-    label: str, options: Sequence[str], *, key: str, default: Sequence[str], most: int, help: str | None = None
+    label: str,
+    options: Sequence[str],
+    *,
+    key: str,
+    default: Sequence[str],
+    most: int,
+    help: str | None = None,
+    about: str = "",
 ) -> list[str]:
     def read(text: str) -> list[str] | None:
         names = [n for n in text.split("|") if n in options][:most]
         return names or None
 
-    _place(key, read, list(default), lambda value: bool(value) and all(v in options for v in value))
+    _place(key, read, list(default), lambda value: bool(value) and all(v in options for v in value), about)
     st.multiselect(label, options, key=key, max_selections=most, help=help, placeholder="Choose")
     return list(_publish(key, "|".join))
 
 
-def slide(label: str, low: int, high: int, *, key: str, default: int, help: str | None = None) -> int:
+def slide(label: str, low: int, high: int, *, key: str, default: int, help: str | None = None, about: str = "") -> int:
     def read(text: str) -> int | None:
         return int(text) if text.isascii() and text.isdigit() and low <= int(text) <= high else None
 
-    _place(key, read, default, lambda value: low <= value <= high)
+    _place(key, read, default, lambda value: low <= value <= high, about)
     st.slider(label, low, high, key=key, help=help)
     return int(_publish(key, str))
 
 
 def slide_decimal(
-    label: str, low: float, high: float, *, step: float, key: str, default: float, help: str | None = None
+    label: str,
+    low: float,
+    high: float,
+    *,
+    step: float,
+    key: str,
+    default: float,
+    help: str | None = None,
+    about: str = "",
 ) -> float:
     def read(text: str) -> float | None:
         try:
@@ -79,24 +101,9 @@ def slide_decimal(
             return None
         return value if low <= value <= high else None
 
-    _place(key, read, min(high, max(low, default)), lambda value: low <= value <= high)
+    _place(key, read, min(high, max(low, default)), lambda value: low <= value <= high, about)
     st.slider(label, low, high, step=step, key=key, help=help)
     return float(_publish(key, lambda value: f"{value:g}"))
-
-
-def start_anew(keys: Sequence[str], *, when: str, changes: str) -> None:
-    """Forgets the controls when what they are about (`changes`) is another than before, so that they show its defaults.
-
-    On the first visit nothing is forgotten: the values of a link belong to what the link names.
-    """
-    before = st.session_state.get(when)
-    st.session_state[when] = changes
-    if before is None or before == changes:
-        return
-    for key in keys:
-        for prefix in ("", _KEPT, _LINK, _LEFT):
-            st.session_state.pop(prefix + key, None)
-        st.query_params.pop(key, None)
 
 
 def switch(label: str, *, key: str, default: bool = False, help: str | None = None, disabled: bool = False) -> bool:
@@ -120,9 +127,21 @@ def keep(key: str, text: str | None) -> None:
         st.query_params[key] = text
 
 
-def _place(key: str, read: Callable[[str], Any], default: Any, valid: Callable[[Any], bool]) -> None:
-    """Decides the value before the control is drawn: the address if it changed, else what is, was, or should be."""
+def _place(key: str, read: Callable[[str], Any], default: Any, valid: Callable[[Any], bool], about: str = "") -> None:
+    """Decides the value before the control is drawn: the address if it changed, else what is, was, or should be.
+
+    When what the control is about (`about`) is another than before, its value there, or its default, is shown: what was
+    chosen for the other one means nothing here, and saying that it is missing would be wrong.
+    """
     state, asked = st.session_state, st.query_params.get(key)
+    before = state.get(_ABOUT + key)
+    state[_ABOUT + key] = about
+    if before is not None and before != about:
+        if (shown := state.pop(_LINK + key, None)) is not None:
+            _leave(key, shown)
+        kept = state.get(_kept_as(key))
+        state[key] = kept if kept is not None and valid(kept) else default
+        return
     if asked is not None and asked != state.get(_LINK + key) and not _just_left(key, asked):
         value = read(asked)
         if value is not None:
@@ -140,8 +159,17 @@ def _place(key: str, read: Callable[[str], Any], default: Any, valid: Callable[[
             f"{plain(short(str(state[key]), 60))} is no longer here. Showing {plain(_shown(default))} instead.",
             icon=":material/link_off:",
         )
-    kept = state.get(_KEPT + key)
+    kept = state.get(_kept_as(key))
     state[key] = kept if kept is not None and valid(kept) else default
+
+
+def _kept_as(key: str) -> str:
+    return f"{_KEPT}{key}:{st.session_state.get(_ABOUT + key, '')}"
+
+
+def _leave(key: str, text: str) -> None:
+    """The browser may ask once more with this value in the address."""
+    st.session_state.setdefault(_LEFT + key, {})[text] = time.monotonic()
 
 
 def _just_left(key: str, asked: str) -> bool:
@@ -152,11 +180,11 @@ def _just_left(key: str, asked: str) -> bool:
 
 def _publish(key: str, text: Callable[[Any], str]) -> Any:
     value = st.session_state[key]
-    st.session_state[_KEPT + key] = value
+    st.session_state[_kept_as(key)] = value
     shown = text(value)
     before = st.session_state.get(_LINK + key)
     if before is not None and before != shown:
-        st.session_state.setdefault(_LEFT + key, {})[before] = time.monotonic()
+        _leave(key, before)
     st.session_state[_LINK + key] = shown
     keep(key, shown)
     return value

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -14,6 +15,8 @@ from calibrant.dashboard.folder.files import Trouble
 from calibrant.dashboard.theme import Palette, palette
 from calibrant.dashboard.widgets.folder_names import without_folders
 from calibrant.dashboard.widgets.markdown_escape import plain, short
+
+_ROWS_AT_ONCE = 24  # of a table; a longer one scrolls in itself
 
 
 def colours() -> Palette:
@@ -33,6 +36,29 @@ def chart(name: str, table: pd.DataFrame, draw: downloads.Draw, *, alt: str, key
     """A chart and a button for its files."""
     drawing(draw(colours=colours()), alt=alt, key=key)
     downloads.offer(name, table, draw)
+
+
+def table(
+    frame: pd.DataFrame, *, key: str, columns: Mapping[str, Any] | None = None, download: str | None = None
+) -> None:
+    """A table with the meaning of its columns, and its numbers as a file, one touch away."""
+    meant = {name: str(c.get("help")) for name, c in (columns or {}).items() if name in frame and c and c.get("help")}
+    st.dataframe(
+        frame,
+        hide_index=True,
+        width="stretch",
+        height="auto" if len(frame) > _ROWS_AT_ONCE else "content",
+        key=key,
+        column_config=dict(columns or {}),
+        placeholder="–",
+    )
+    with st.container(horizontal=True, gap="small"):
+        if download is not None:
+            downloads.offer(download, frame)
+        if meant:
+            with st.popover("Columns", icon=":material/help:", type="tertiary", key=f"columns-{key}"):
+                for name, text in meant.items():
+                    st.markdown(f"**{plain(name)}**: {text}")
 
 
 def troubles(found: Sequence[Trouble]) -> None:
@@ -56,6 +82,12 @@ def said(message: object, length: int = 1000) -> str:
     """A message of a command or an error as it may stand on a page: as plain text, no folder of this machine in it."""
     here = settings.current()
     return plain(short(without_folders(str(message), (here.root, *here.images)), length))
+
+
+def command(root: Path, line: str) -> None:
+    """A command with paths as seen from the folder of the runs."""
+    st.markdown(f"In the folder **{plain(root.name)}**:")
+    st.code(line, language="bash", wrap_lines=True)
 
 
 def percent(value: float | None, digits: int = 2) -> str:

@@ -31,13 +31,14 @@ def test_confidence_lies_across_and_accuracy_up() -> None:
     assert (marks["x"]["field"], marks["y"]["field"]) == ("confidence", "accuracy")
 
 
-def test_over_confident_is_an_orange_circle_and_under_confident_a_blue_diamond() -> None:
+def test_over_confident_is_an_orange_circle_under_confident_a_blue_diamond_and_chance_a_grey_square() -> None:
     marks = layers()[-1]["encoding"]
     assert marks["color"]["scale"] == {
-        "domain": ["over-confident", "under-confident"],
-        "range": [LIGHT.over, LIGHT.under],
+        "domain": ["over-confident", "under-confident", "what chance explains"],
+        "range": [LIGHT.over, LIGHT.under, LIGHT.neutral],
     }
-    assert marks["shape"]["scale"] == {"domain": ["over-confident", "under-confident"], "range": ["circle", "diamond"]}
+    assert marks["shape"]["scale"]["domain"] == marks["color"]["scale"]["domain"]
+    assert marks["shape"]["scale"]["range"] == ["circle", "diamond", "square"]
 
 
 def test_edges_of_bins_are_told_where_the_bins_have_any() -> None:

@@ -14,7 +14,7 @@ from calibrant.artifacts.model_card import ModelCard, Prior
 from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.dashboard.folder.index import scan
 from calibrant.dashboard.numbers import deployed, recalibration, traffic
-from calibrant.dashboard.views.production import volume
+from calibrant.dashboard.views.production.page import volume
 from calibrant.errors import CalibrantError, DataError, FormatError, ModelError
 from calibrant.serve import load
 

@@ -21,9 +21,9 @@ from calibrant.dashboard.settings import Settings
 PAGE = """
 from calibrant.dashboard import settings
 from calibrant.dashboard.folder.index import scan
-from calibrant.dashboard.views import {view}
+from calibrant.dashboard.pages import PAGES
 
-{view}.render(scan(settings.current().root))
+PAGES["{view}"][1](scan(settings.current().root))
 """
 Page = Callable[..., Any]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +21,13 @@ def test_a_table_has_only_bins_with_rows_and_says_which_way_they_err() -> None:
     diagram = ReliabilityDiagram(
         low=np.array([0, 1 / 3, 2 / 3]), high=np.array([1 / 3, 2 / 3, 1]), rows=rows, share=rows / 7,
         confidence=claims, accuracy=right, accuracy_low=nothing, accuracy_high=nothing,
-        band_low=nothing, band_high=nothing,
+        band_low=np.array([0.1, np.nan, 0.7]), band_high=np.array([0.4, np.nan, 1.0]),
     )  # fmt: skip
     table = table_of(diagram)
     assert table["bin"].tolist() == [1, 3]
     assert table["verdict"].tolist() == ["under-confident", "over-confident"]
+    inside = replace(diagram, band_low=np.array([0.1, np.nan, 0.6]), band_high=np.array([0.5, np.nan, 1.0]))
+    assert table_of(inside)["verdict"].tolist() == ["what chance explains", "what chance explains"]
 
 
 def test_a_bin_can_be_picked_and_has_the_rows_that_lie_in_it(page: Page, folder: Path) -> None:

@@ -14,21 +14,21 @@ def share(text: str) -> float:
 
 
 def test_untouched_knobs_change_nothing(page: Page, folder: Path) -> None:
-    drawn = page("tryit", folder)
+    drawn = page("try", folder)
     assert metric(drawn, SAME) == metric(drawn, OTHER)
     assert metric(drawn, "Pictures whose answer changes") == "0 of 3"
 
 
 def test_a_higher_temperature_is_less_sure_and_a_lower_one_surer(page: Page, folder: Path) -> None:
-    hot, cold = page("tryit", folder, t="4"), page("tryit", folder, t="0.5")
+    hot, cold = page("try", folder, t="4"), page("try", folder, t="0.5")
     assert metric(hot, SAME) == metric(cold, SAME)
     assert share(metric(hot, OTHER)) < share(metric(hot, SAME)) < share(metric(cold, OTHER))
 
 
 def test_below_the_threshold_the_answer_is_not_sure(page: Page, folder: Path) -> None:
-    assert words(page("tryit", folder, abstain="100")).count("Your settings: not sure:") == 3
-    assert words(page("tryit", folder, abstain="0")).count("Your settings: not sure:") == 0
+    assert words(page("try", folder, abstain="100")).count("Your settings: not sure:") == 3
+    assert words(page("try", folder, abstain="0")).count("Your settings: not sure:") == 0
 
 
 def test_without_a_file_it_says_how_to_make_one(page: Page, tmp_path: Path) -> None:
-    assert page("tryit", tmp_path).code[0].value.startswith("calibrant export ")
+    assert page("try", tmp_path).code[0].value.startswith("calibrant export ")

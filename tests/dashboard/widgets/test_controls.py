@@ -63,6 +63,35 @@ def test_more_than_the_most_are_cut_and_unknown_ones_dropped() -> None:
     assert "['a', 'b']" in drawn(several="a|x|b|c").text[0].value
 
 
+TWO = """
+import streamlit as st
+from calibrant.dashboard.widgets import controls
+
+run = controls.choose("Run", ["ce", "arcface"], key="run")
+options = {"ce": ["ce.json", "none"], "arcface": ["arc.json", "none"]}[run]
+st.text(controls.choose("After", options, key="after", about=run))
+"""
+
+
+def test_what_depends_on_another_control_comes_back_with_it_and_warns_of_nothing() -> None:
+    page = AppTest.from_string(TWO).run()
+    shown = [page.text[0].value]
+    for run in ("arcface", "ce"):
+        page.selectbox(key="run").set_value(run).run()
+        shown.append(page.text[0].value)
+        # The browser asks once more before it has learned the new address.
+        page.query_params["after"] = shown[-2]
+        page.run()
+        shown[-1] = page.text[0].value
+        assert len(page.warning) == 0
+    assert shown == ["ce.json", "arc.json", "ce.json"]
+    page.selectbox(key="after").set_value("none").run()
+    for run in ("arcface", "ce"):
+        page.selectbox(key="run").set_value(run).run()
+    assert page.text[0].value == "none"
+    assert len(page.warning) == 0
+
+
 def test_a_moved_control_changes_the_address() -> None:
     page = drawn(run="oak")
     page.selectbox(key="run").set_value("elm").run()

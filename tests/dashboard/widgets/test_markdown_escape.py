@@ -28,6 +28,11 @@ def test_bare_addresses_are_broken_so_that_they_do_not_become_links(text: str) -
     assert shown.replace("\u2060", "") == text
 
 
+def test_a_name_that_runs_from_right_to_left_keeps_to_itself() -> None:
+    assert plain("ورد") == "\u2068ورد\u2069"
+    assert plain("rose") == "rose"
+
+
 def test_short_keeps_both_ends() -> None:
     assert short("abcdefghij", 5) == "ab…ij"
     assert short("abcde", 5) == "abcde"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from functools import partial
@@ -13,13 +14,13 @@ import streamlit as st
 
 from calibrant.artifacts.feedback import Served
 from calibrant.calibration.monitoring.alarms import AlarmState
-from calibrant.dashboard.draw import charts, diagrams, downloads
+from calibrant.dashboard.draw import charts, diagrams
 from calibrant.dashboard.folder.artifacts import FeedbackRef, Model, PredictionsRef, Run, Shelf
 from calibrant.dashboard.folder.files import stamp, stamps
 from calibrant.dashboard.numbers import deployed, traffic
 from calibrant.dashboard.numbers.traffic import Traffic
-from calibrant.dashboard.views import class_shares, recalibrate
 from calibrant.dashboard.views.diagrams import table_of
+from calibrant.dashboard.views.production import class_shares, recalibrate
 from calibrant.dashboard.widgets import controls, elements
 
 _FRESH_SECONDS = 30
@@ -31,7 +32,8 @@ def render(shelf: Shelf) -> None:
     st.title("Production")
     if not shelf.feedback:
         st.info("No feedback log here yet. The server writes one:", icon=":material/info:")
-        st.code("calibrant serve runs/model.onnx --feedback-log runs/feedback", language="bash")
+        model = shelf.models[0].name if shelf.models else "model.onnx"
+        elements.command(shelf.root, f"calibrant serve {shlex.quote(model)} --feedback-log feedback")
         return
     first, second, third = st.columns(3)
     with first:
@@ -45,7 +47,7 @@ def render(shelf: Shelf) -> None:
     labels = {s.model.sha256: f"{s.model.name}, version {s.model.version} ({s.model.sha256[:8]})" for s in served}
     with second:
         chosen = controls.choose(
-            "Served file", list(labels), key="served", default=served[-1].model.sha256, labels=labels
+            "Served file", list(labels), key="served", default=served[-1].model.sha256, labels=labels, about=name
         )
     one = next(s for s in served if s.model.sha256 == chosen)
     model = traffic.matching(shelf.models, one)
@@ -153,7 +155,7 @@ def _numbers(found: Traffic) -> None:
         )
         if error.low is not None:
             st.markdown(
-                f"True value (95 %) {100 * error.low:.2f} – {elements.percent(error.high)}; chance alone "
+                f"True value (95 %) {100 * error.low:.2f} – {elements.percent(error.high)}; if calibrated "
                 f"{elements.percent(error.null)}"
             )
 
@@ -204,16 +206,16 @@ def _latency(found: Traffic) -> None:
             for w in found.windows
             if w.latency is not None
             for name, value in (
-                ("50 %", w.latency.half),
-                ("95 %", w.latency.p95),
-                ("99 % of the answers, at most", w.latency.p99),
+                ("half of the answers", w.latency.half),
+                ("95 in 100", w.latency.p95),
+                ("99 in 100", w.latency.p99),
             )
         ]
     )
     elements.chart(
         "latency",
         table,
-        partial(charts.quantiles, table, title="Time in the server, milliseconds (UTC)"),
+        partial(charts.quantiles, table, title="Milliseconds in the server, at most (UTC)"),
         alt="Median, 95th and 99th percentile of the latency over time",
         key="chart-latency",
     )
@@ -306,12 +308,11 @@ def _alarms(found: Traffic) -> None:
             for kind, a in found.alarms.items()
         ]
     )
-    st.dataframe(
+    elements.table(
         table,
-        hide_index=True,
-        width="stretch",
         key="alarm-table",
-        column_config={
+        download="alarms",
+        columns={
             "Test": st.column_config.TextColumn(pinned=True),
             "Evidence": st.column_config.TextColumn(help="Logarithm; it may be looked at at any time"),
         },
@@ -321,7 +322,6 @@ def _alarms(found: Traffic) -> None:
         "alarms rare however often one looks. Drift alone does not mean that the model is wrong; confidences that no "
         "longer match the labels do."
     )
-    downloads.offer("alarms", table)
 
 
 def _state(alarm: AlarmState) -> str:
@@ -354,6 +354,7 @@ def _reference_control(shelf: Shelf, served: Served, model: Model | None) -> Pre
         key="reference",
         default=near[0] if near else None,
         labels={_NO_REFERENCE: "nothing"},
+        about=served.model.sha256,
         help="Held-out predictions of a run with the same classes, as the deployed file would answer them.",
     )
     return found.get(name)

@@ -50,12 +50,10 @@ def _trial_table(trial: Trial) -> None:
             for m in map(metric, ("accuracy", "nll", "ece"))
         ]
     )
-    st.dataframe(
+    elements.table(
         table,
-        hide_index=True,
-        width="stretch",
         key="trial-table",
-        column_config={c: st.column_config.NumberColumn(format="%.4f") for c in ("As served", "Recalibrated")},
+        columns={c: st.column_config.NumberColumn(format="%.4f") for c in ("As served", "Recalibrated")},
     )
     st.markdown(
         f"A trial: fitted on the older {trial.fitted_rows:,} labelled rows, judged on the newer {trial.judged_rows:,}. "

@@ -10,7 +10,7 @@ import streamlit as st
 from calibrant.calibration import Measured
 from calibrant.calibration.diagrams.reliability import reliability_diagram
 from calibrant.calibration.metrics.table import metric
-from calibrant.dashboard.draw import diagrams, downloads
+from calibrant.dashboard.draw import diagrams
 from calibrant.dashboard.folder.artifacts import Shelf
 from calibrant.dashboard.folder.files import stamp
 from calibrant.dashboard.numbers import deployed, measures
@@ -48,9 +48,9 @@ def render(shelf: Shelf, summaries: dict[str, Summary]) -> None:
         st.markdown("Choose a second run.")
         return
     table = ranks({name: summaries[name] for name in chosen})
-    st.dataframe(
-        table, hide_index=True, width="stretch", key="rank-table",
-        column_config={
+    elements.table(
+        table, key="rank-table", download="comparison",
+        columns={
             "Run": st.column_config.TextColumn(pinned=True),
             "Mean rank": st.column_config.NumberColumn(
                 format="%.2f", help="Mean of the ranks; 1 would be best by every number"
@@ -61,7 +61,6 @@ def render(shelf: Shelf, summaries: dict[str, Summary]) -> None:
             **{f"Rank: {title}": st.column_config.NumberColumn(format="%.1f") for title, _ in _RANKED.values()},
         },
     )  # fmt: skip
-    downloads.offer("comparison", table)
     st.markdown(
         "Two runs whose 95 % intervals overlap may differ by chance alone. "
         + ("They were measured on sets of different size. " if len({summaries[n].rows for n in chosen}) > 1 else "")
@@ -123,12 +122,10 @@ def _paired(shelf: Shelf, chosen: list[str]) -> None:
             for key, d in found.items()
         ]
     )
-    st.dataframe(
+    elements.table(
         table,
-        hide_index=True,
-        width="stretch",
         key="paired-table",
-        column_config={
+        columns={
             c: st.column_config.NumberColumn(format="%.4f") for c in table.columns if c not in ("Number", "Clear")
         },
     )

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from calibrant.dashboard.draw import downloads
 from calibrant.dashboard.folder.artifacts import FeedbackRef, Model, PredictionsRef
 from calibrant.dashboard.folder.files import Stamp, stamp, stamps
 from calibrant.dashboard.numbers.served_prior import served_prior
@@ -38,13 +37,11 @@ def render(log: FeedbackRef, files: tuple[Stamp, ...], chosen: str, model: Model
         "95 % from": 100 * found.low[most],
         "to": 100 * found.high[most],
     })  # fmt: skip
-    st.dataframe(
+    elements.table(
         table,
-        hide_index=True,
-        width="stretch",
         key="class-shares",
-        column_config={name: st.column_config.NumberColumn(format="%.1f") for name in table.columns if name != "Class"},
+        download="class-shares",
+        columns={name: st.column_config.NumberColumn(format="%.1f") for name in table.columns if name != "Class"},
     )
     if len(names) > MOST_SHARES:
         st.markdown(f"The {MOST_SHARES} of {len(names):,} classes whose share differs most.")
-    downloads.offer("class-shares", table)

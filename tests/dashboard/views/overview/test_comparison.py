@@ -12,9 +12,9 @@ import pytest
 from calibrant.artifacts.predictions import read_predictions
 from calibrant.calibration import Measured
 from calibrant.dashboard.numbers.measures import Summary
-from calibrant.dashboard.views.comparison import ranks
+from calibrant.dashboard.views.overview.comparison import ranks
 
-from .conftest import Page, frame, words
+from ..conftest import Page, frame, words
 
 
 def line(accuracy: float, nll: float, ece: float, after: float | None) -> Summary:

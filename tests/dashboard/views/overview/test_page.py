@@ -10,7 +10,7 @@ import pytest
 
 from calibrant.artifacts.predictions import read_predictions
 
-from .conftest import Page, frame, words
+from ..conftest import Page, frame, words
 
 
 def test_each_run_has_a_line_with_its_accuracy(page: Page, folder: Path) -> None:

@@ -13,7 +13,7 @@ from calibrant.calibration.formula import Formula
 from calibrant.calibration.label_shift import estimate_prior
 from calibrant.dashboard.folder.index import scan
 
-from .conftest import Page, frame, words
+from ..conftest import Page, frame, words
 
 
 def test_the_table_holds_the_estimate_from_held_out_rows(page: Page, folder: Path) -> None:

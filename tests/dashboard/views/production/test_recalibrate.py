@@ -8,10 +8,10 @@ import pytest
 
 from calibrant.artifacts.onnx_file import OnnxFile
 
-from ..conftest import export_small_network, write_feedback
-from .conftest import Page, frame, words
+from ...conftest import export_small_network, write_feedback
+from ..conftest import Page, frame, words
 
-V1 = Path(__file__).resolve().parents[2] / "golden" / "v1"
+V1 = Path(__file__).resolve().parents[3] / "golden" / "v1"
 
 
 def test_a_new_file_is_written_beside_the_old_one(page: Page, tmp_path: Path) -> None:

@@ -10,14 +10,13 @@ import streamlit as st
 
 from calibrant.calibration.metrics.table import metric
 from calibrant.dashboard import jobs, settings
-from calibrant.dashboard.draw import downloads
 from calibrant.dashboard.folder.artifacts import Model, Run, Shelf
 from calibrant.dashboard.folder.contents import read_log
 from calibrant.dashboard.folder.files import Trouble, stamp
 from calibrant.dashboard.numbers import deployed, measures
 from calibrant.dashboard.numbers.measures import Summary
 from calibrant.dashboard.numbers.predictions_through import Scored
-from calibrant.dashboard.views import comparison
+from calibrant.dashboard.views.overview import comparison
 from calibrant.dashboard.widgets import elements
 from calibrant.dashboard.widgets.markdown_escape import plain
 from calibrant.errors import CalibrantError
@@ -32,7 +31,7 @@ _HELP = {
     "ECE after (%)": "The same after the run's calibrator",
     "True ECE from (%)": "Lower end of the 95 % interval of the true ECE, after where there is a calibrator",
     "to (%)": "Upper end of that interval",
-    "ECE if perfect (%)": "What chance alone shows: the ECE of a perfectly calibrated model of this size",
+    "ECE if calibrated (%)": "What a calibrated model shows on as many rows, by chance",
     metric("nll").title("before"): f"Of the network alone. {metric('nll').help}",
     "NLL after": "The same after the run's calibrator",
     "T": "Temperature of the run's calibrator; above 1: the network was over-confident",
@@ -92,7 +91,7 @@ def _empty(shelf: Shelf) -> None:
     if not _demo_states(shelf.root):
         _make_demo(shelf.root)
     st.markdown("Or train on your own images, a folder for each class:")
-    st.code("calibrant train --data images --out runs/first", language="bash")
+    elements.command(shelf.root, "calibrant train --data images --out first")
     st.button("Look again", icon=":material/refresh:", key="again")
 
 
@@ -195,7 +194,7 @@ def _cells(s: Summary) -> dict[str, Any]:
         "Rows": s.rows, "Accuracy (%)": 100 * accuracy.value, "± 95 %": None if half is None else 100 * half,
         "ECE before (%)": 100 * s.ece.value, "ECE after (%)": None if s.ece_after is None else 100 * s.ece_after.value,
         "True ECE from (%)": _hundred(last.low), "to (%)": _hundred(last.high),
-        "ECE if perfect (%)": _hundred(last.null),
+        "ECE if calibrated (%)": _hundred(last.null),
         "NLL before": s.nll, "NLL after": s.nll_after, "Balanced accuracy (%)": 100 * s.balanced_accuracy,
         "T": s.temperature,
     }  # fmt: skip
@@ -217,8 +216,7 @@ def _run_table(rows: list[RowOf]) -> None:
     ]
     table = table[[c for c in order if c in table and (c in ("Run", "Predictions") or table[c].notna().any())]]
     config = {"Run": st.column_config.TextColumn(pinned=True), **_number_columns(table, {})}
-    st.dataframe(table, hide_index=True, width="stretch", key="runs-table", column_config=config)
-    downloads.offer("runs", table)
+    elements.table(table, key="runs-table", download="runs", columns=config)
 
 
 def _number_columns(table: pd.DataFrame, other_words: dict[str, str]) -> dict[str, Any]:
@@ -271,9 +269,9 @@ def _model_table(files: list[FileRow]) -> None:
         table["Images/s"] = "–"
     number = st.column_config.NumberColumn
     size = "%.3f" if max(m.size for m in models) < 1e6 else "%.2f"
-    st.dataframe(
-        table, hide_index=True, width="stretch", key="models-table",
-        column_config={
+    elements.table(
+        table, key="models-table", download="models",
+        columns={
             "File": st.column_config.TextColumn(pinned=True), "Size (MB)": number(format=size),
             "T": number(format="%.3f", help="Fitted temperature, inside the file"),
             **_number_columns(table, {
@@ -293,7 +291,6 @@ def _model_table(files: list[FileRow]) -> None:
             },
         },
     )  # fmt: skip
-    downloads.offer("models", table)
     if measured < len(models):
         st.markdown(_NOT_MEASURED)
 

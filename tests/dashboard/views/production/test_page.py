@@ -8,9 +8,9 @@ import numpy as np
 
 from calibrant.artifacts.feedback import read_feedback
 
-from .conftest import Page, metric
+from ..conftest import Page, metric
 
-V1 = Path(__file__).resolve().parents[2] / "golden" / "v1"
+V1 = Path(__file__).resolve().parents[3] / "golden" / "v1"
 
 
 def test_accuracy_is_that_of_the_rows_whose_labels_have_come(page: Page, folder: Path) -> None:
