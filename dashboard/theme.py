@@ -48,6 +48,7 @@ DARK = Palette(
 # that opens the menu on a phone is a bare ">>".
 STYLE = """<style>
 [data-testid="stElementToolbar"] { top: 0.1rem; right: 0.1rem; }
+[data-testid="stVegaLiteChart"] { margin-bottom: -1.2rem; }
 [data-testid="stExpandSidebarButton"] { width: auto; }
 [data-testid="stExpandSidebarButton"]::after { content: "Menu"; font-size: 0.95rem; margin-left: 0.3rem; }
 [data-testid="stSidebarHeader"]::before { content: "Pages"; font-weight: 600; }

@@ -34,6 +34,7 @@ def finished(chart: alt.TopLevelMixin, colours: Palette) -> Any:
     return chart.configure(  # type: ignore[attr-defined]
         font=FONT,
         background="transparent",
+        padding={"left": 5, "right": 5, "top": 9, "bottom": 5},
         axis=axis,
         legend={
             "labelColor": colours.text,
@@ -99,7 +100,7 @@ def lines(
     )
     layers = [base.mark_line(strokeWidth=2), points]
     if "best" in shown and shown["best"].any():
-        ring = alt.Chart(shown[shown["best"]]).mark_point(size=190, strokeWidth=2, opacity=1, color=colours.text)
+        ring = alt.Chart(shown[shown["best"]]).mark_point(size=150, strokeWidth=1.5, filled=False, color=colours.text)
         layers.append(ring.encode(x=f"{x}:Q", y=f"{y}:Q"))
     if chance is not None:
         guess = alt.Chart(pd.DataFrame({"chance": [chance]})).mark_rule(strokeDash=[5, 4], color=colours.neutral)

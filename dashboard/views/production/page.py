@@ -32,8 +32,8 @@ def render(shelf: Shelf) -> None:
     st.title("Production")
     if not shelf.feedback:
         st.info("No feedback log here yet. The server writes one:", icon=":material/info:")
-        model = shelf.models[0].name if shelf.models else "model.onnx"
-        elements.command(shelf.root, f"calibrant serve {shlex.quote(model)} --feedback-log feedback")
+        file = shelf.models[0].name if shelf.models else "model.onnx"
+        elements.command(shelf.root, f"calibrant serve {shlex.quote(file)} --feedback-log feedback")
         return
     first, second, third = st.columns(3)
     with first:
