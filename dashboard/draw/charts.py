@@ -34,7 +34,6 @@ def finished(chart: alt.TopLevelMixin, colours: Palette) -> Any:
     return chart.configure(  # type: ignore[attr-defined]
         font=FONT,
         background="transparent",
-        padding={"left": 5, "right": 5, "top": 9, "bottom": 5},
         axis=axis,
         legend={
             "labelColor": colours.text,
@@ -45,7 +44,7 @@ def finished(chart: alt.TopLevelMixin, colours: Palette) -> Any:
             "labelLimit": 0,
             "columns": 2,
         },
-        title={"color": colours.text, "fontSize": 13, "fontWeight": "normal", "anchor": "start"},
+        title={"color": colours.text, "fontSize": 13, "fontWeight": "normal", "anchor": "start", "dy": 4},
         view={"stroke": None},
     )
 
@@ -167,9 +166,13 @@ def time_axis() -> alt.Axis:
     day = "timeFormat(datum.value, '%d %b %Y')"
     first = f"datum.index === 0 || {clock} === '00:00'"
     return alt.Axis(
-        grid=False, labelOverlap=True, tickCount=6, labelExpr=f"{first} ? [{clock}, {day}] : {clock}",
-        labelAlign="left", labelBound=True,
-    )  # fmt: skip
+        grid=False,
+        labelOverlap=True,
+        tickCount=6,
+        labelExpr=f"{first} ? [{clock}, {day}] : {clock}",
+        labelAlign="left",
+        labelBound=True,
+    )
 
 
 def paired_bars(table: pd.DataFrame, *, colours: Palette) -> alt.LayerChart:
