@@ -12,12 +12,23 @@ if TYPE_CHECKING:
     from calibrant.calibration.calibrators import METHODS, Calibrator, fit
     from calibrant.calibration.evaluation import Evaluation, evaluate
     from calibrant.calibration.intervals.measured import Measured
+    from calibrant.calibration.verdict.front import verdict
+    from calibrant.calibration.verdict.labels_needed import labels_needed
+    from calibrant.calibration.verdict.verdict import Verdict
+else:
+    # The room of verdicts and the function have one name. Loaded once, the room leaves the name alone.
+    from calibrant.calibration import verdict
 
-__all__ = ["METHODS", "Calibrator", "Evaluation", "Measured", "evaluate", "fit"]
+    del verdict
+
+__all__ = [
+    "METHODS", "Calibrator", "Evaluation", "Measured", "Verdict", "evaluate", "fit", "labels_needed", "verdict",
+]  # fmt: skip
 
 _HOMES = {
     "METHODS": "calibrators", "Calibrator": "calibrators", "fit": "calibrators",
     "Evaluation": "evaluation", "evaluate": "evaluation", "Measured": "intervals.measured",
+    "verdict": "verdict.front", "labels_needed": "verdict.labels_needed", "Verdict": "verdict.verdict",
 }  # fmt: skip
 
 

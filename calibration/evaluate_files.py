@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import Source
-from calibrant.calibration.calibrators import Calibrator
-from calibrant.calibration.evaluation import evaluate
-from calibrant.calibration.fitting import cross_fitted, rows_sha256
+from calibrant.calibration.evaluation import evaluate, under_prior
+from calibrant.calibration.fitting import rows_sha256
 from calibrant.calibration.formula import Formula
-from calibrant.calibration.populations import Population, fitted_population, shift_between
+from calibrant.calibration.populations import Population, fitted_population
 from calibrant.calibration.report.figures import Model
 from calibrant.calibration.statistics.accumulate import statistics_of
 from calibrant.calibration.statistics.statistics import Statistics, for_file
 from calibrant.calibration.subjects import Subject, View, subjects
+from calibrant.calibration.verdict.case import Case, JudgedRows
+from calibrant.calibration.verdict.judge import judge
+from calibrant.calibration.verdict.policy import MARGIN
+from calibrant.calibration.verdict.remedies.sample import sample
+from calibrant.calibration.verdict.remedies.trials import Call, cross_fitted_as, right_target, trials
 from calibrant.errors import ConfigError
 from calibrant.priors import UNIFORM, read_prior
-from calibrant.shares import class_weights, head_medium_tail, shares
+from calibrant.shares import head_medium_tail, shares
 
 
 def evaluate_files(
@@ -36,12 +40,14 @@ def evaluate_files(
     cross_fit: int | None = None,
     asked: Asked | None = None,
     groups: Mapping[str, Sequence[int]] | None = None,
+    margin: float = MARGIN,
 ) -> list[Model]:
     """Each predictions file as it is, then through each calibrator. Groups: head, medium and tail unless given.
 
     `target_prior` alone weights the rows to it. With `adjust` it is the prior that the probabilities are corrected for,
     and the rows count as they are. With `cross_fit` a calibrator that was fitted on the very rows it is judged on gives
-    way to `cross_fit` others, each fitted without the rows that it judges.
+    way to `cross_fit` others, each fitted without the rows that it judges. `margin`: the calibration error from which
+    on a verdict trusts no more.
     """
     if cross_fit is not None and cross_fit < 2:
         raise ConfigError(f"{cross_fit} parts cannot judge one another", where="--cross-fit", fix="give 2 or more")
@@ -51,19 +57,77 @@ def evaluate_files(
         source = subject.file.source
         prior = _target(weighting, source)
         shown = groups if groups is not None else head_medium_tail(source.train_prior)
-        plain = None
+        plain, rows = None, _Rows(subject)
         for view in subject.views:
             found = for_file(subject.path, view.formula, cache=asked is None, file=subject.file)
-            name, seen = view.name, _seen(view, subject, found)
+            name, seen, crossed = view.name, _seen(view, subject, found), None
             if seen and cross_fit is not None:
-                found, name, seen = _crossed(view, subject, cross_fit), f"{name}, cross-fitted", False
+                crossed = _crossed(view, subject, cross_fit)
+                found, name, seen = statistics_of(*crossed), f"{name}, cross-fitted", False
             evaluation = evaluate(found, bins=bins, target_prior=prior, class_names=source.class_names, groups=shown)
-            model = Model(name, evaluation, found, in_sample=seen)
+            judged = _judged(found, prior)
+            call = Call(subject.path, view.calibrator, target_prior, adjust, asked)
+            weighted = _weighted(found, prior)
+            case = Case(
+                evaluation,
+                weighted,
+                source.class_names,
+                shown,
+                in_sample=seen,
+                meant=_meant(view.formula, source, adjust),
+                found=judged,
+                applied=_applied(view.formula),
+                rows=partial(rows.of, view.formula, weighted, crossed),
+                trials=tuple(trials(call, view.formula, source, judged, in_sample=seen, weighted=prior is not None)),
+            )
+            model = Model(
+                name,
+                evaluation,
+                found,
+                in_sample=seen,
+                verdict=judge(case, margin=margin),
+                reference=view.formula.plain and len(subject.views) > 1,
+            )
             plain = plain or model
-            notes = _notes(model, plain, view, subject, prior, adjust)
+            notes = _notes(model, plain, view, call, source, judged)
             reading = tuple(f"{name}: {note}" for note in subject.file.notes) if model is plain else ()
             models.append(replace(model, notes=(*reading, *notes)))
     return models
+
+
+class _Rows:
+    """Of a file, read once and only where a verdict asks for them."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._plain: JudgedRows | None = None
+
+    def of(
+        self,
+        formula: Formula,
+        statistics: Statistics,
+        crossed: tuple[NDArray[np.float64], NDArray[np.int64]] | None,
+    ) -> JudgedRows:
+        weights = statistics.class_weights
+        if crossed is not None:
+            data = self._subject.file.read().labelled()
+            return JudgedRows(data.logits.astype(np.float64), crossed[0], crossed[1], len(data), weights)
+        if self._plain is None:
+            self._plain = sample(self._subject.file, statistics.rows)
+        plain = self._plain
+        judged = plain.plain if formula.plain else formula.logits(plain.plain)
+        return replace(plain, judged=judged, weights=weights)
+
+
+def _weighted(statistics: Statistics, prior: ArrayLike | str | None) -> Statistics:
+    """As `evaluate` judges them."""
+    return statistics if prior is None else under_prior(statistics, None, prior)[0]
+
+
+def _applied(formula: Formula) -> str | None:
+    if formula.plain:
+        return None
+    return "correction" if formula.calibrator is None else "calibrator"
 
 
 def _target(target_prior: str | None, source: Source) -> ArrayLike | str | None:
@@ -85,60 +149,26 @@ def _seen(view: View, subject: Subject, statistics: Statistics) -> bool:
     return bool(calibrator.fitted_on.get("sha256") == subject.file.sha256())
 
 
-def _crossed(view: View, subject: Subject, folds: int) -> Statistics:
-    """Statistics of the rows, each judged by a map that was fitted on the other parts, inside the same expression."""
+def _crossed(view: View, subject: Subject, folds: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Logits and labels of the rows, each judged by a map that was fitted on the other parts."""
     calibrator = view.formula.calibrator
     assert calibrator is not None  # only a calibrator can have seen rows
     data = subject.file.read().labelled()
-    settings, weights = as_fitted(calibrator, data.labels, view.calibrator)
-    u = cross_fitted(
-        calibrator.method, data.logits, data.labels, weights=weights, folds=folds, chosen=calibrator, **settings
-    )
-    shift = view.formula.shift()
-    return statistics_of(u if shift is None else u - shift, data.labels)
-
-
-def as_fitted(
-    calibrator: Calibrator, labels: NDArray[np.int64], where: Path | None
-) -> tuple[dict[str, Any], NDArray[np.float64] | None]:
-    """Options and weights that the map was fitted with, to fit it again on other rows."""
-    fitted = calibrator.fitted_on
-    if fitted.get("by_hand"):
-        raise ConfigError(
-            "calibrant head chose its shifts by wanted recall or precision, which parts of the rows cannot repeat",
-            where=where,
-            fix="leave --cross-fit out, or fit one with calibrant calibrate",
-        )
-    settings: dict[str, Any] = dict(fitted.get("options") or {})
-    if fitted.get("strength") and fitted.get("log_prior_ratio") is not None:
-        settings |= {"log_prior_ratio": fitted["log_prior_ratio"], "strength": fitted["strength"]}
-    if not fitted.get("weighted"):
-        return settings, None
-    if fitted.get("population") is None:
-        raise ConfigError(
-            "an older file: it does not say how its rows were weighted", where=where, fix="fit the calibrator again"
-        )
-    rows = np.bincount(labels, minlength=calibrator.classes)
-    return settings, class_weights(rows, fitted["population"])[labels]
+    found = cross_fitted_as(calibrator, view.formula, data.logits, data.labels, view.calibrator, folds=folds)
+    return found, data.labels
 
 
 # ---- what must be said before the numbers ----
 
 
-def _notes(
-    model: Model, plain: Model, view: View, subject: Subject, prior: ArrayLike | str | None, adjust: float | None
-) -> tuple[str, ...]:
+def _notes(model: Model, plain: Model, view: View, call: Call, source: Source, judged: Population) -> tuple[str, ...]:
     notes = []
     if model.in_sample:
         notes.append(
             f"{model.name}: judged on the very rows that it was fitted on, so the numbers flatter it; add --cross-fit 5"
         )
-    calibrator = view.formula.calibrator
-    if calibrator is None:
-        return tuple(notes)
-    meant = _meant(view.formula, adjust)
-    judged = _judged(model.statistics, prior)
-    if meant is None or not shift_between(meant, judged).clear:
+    shifted = model.verdict is not None and any(c.kind == "prior-shift" for c in model.verdict.causes)
+    if view.formula.calibrator is None or not shifted:
         return tuple(notes)
     before, after = (m.evaluation.metrics["ece"].value for m in (plain, model))
     effect = f"; ECE goes from {100 * before:.2f} to {100 * after:.2f} %" + (
@@ -146,18 +176,22 @@ def _notes(
     )
     notes.append(
         f"{model.name}: its confidence is for rows with other class shares than these{effect}. For these: "
-        + _right_call(view, subject, judged)
+        + _right_call(call, source, judged)
     )
     return tuple(notes)
 
 
-def _meant(formula: Formula, adjust: float | None) -> Population | None:
-    """The class shares that the probabilities are right for."""
-    calibrator = formula.calibrator
+def _meant(formula: Formula, source: Source, adjust: float | None) -> Population | None:
+    """The class shares that the probabilities are right for; of plain logits those that training left them with."""
+    calibrator, uniform = formula.calibrator, np.ones(formula.classes)
     if adjust is not None and formula.prior.train is not None:
         target = formula.prior.target
-        return Population(shares(target if target is not None else np.ones(formula.classes)))
-    return None if calibrator is None else fitted_population(calibrator.fitted_on)
+        return Population(shares(target if target is not None else uniform))
+    if calibrator is not None:
+        return fitted_population(calibrator.fitted_on)
+    if source.train_prior is None:
+        return None
+    return Population(shares(np.asarray(source.train_prior) ** (1 - source.absorbed)))
 
 
 def _judged(statistics: Statistics, prior: ArrayLike | str | None) -> Population:
@@ -167,13 +201,8 @@ def _judged(statistics: Statistics, prior: ArrayLike | str | None) -> Population
     return Population(shares((rows > 0).astype(float) if isinstance(prior, str) else prior))
 
 
-def _right_call(view: View, subject: Subject, judged: Population) -> str:
-    if subject.file.source.train_prior is None:
+def _right_call(call: Call, source: Source, judged: Population) -> str:
+    target = right_target(source, judged, call.path)
+    if target is None:
         return "fit a calibrator on rows with the class shares of these"
-    uniform = Population(np.full(view.formula.classes, 1 / view.formula.classes))
-    target = f"shares:{subject.path}"
-    if not shift_between(uniform, judged).clear:
-        target = UNIFORM
-    elif not shift_between(Population(shares(subject.file.source.train_prior)), judged).clear:
-        target = "train"
-    return f"calibrant evaluate {subject.path} --calibrator {view.calibrator} --adjust 1 --target-prior {target}"
+    return replace(call, target_prior=None, adjust=None).evaluate("--adjust", "1", "--target-prior", target)

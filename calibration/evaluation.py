@@ -104,7 +104,7 @@ def evaluate(
         statistics = statistics_of_probabilities(probs_or_statistics, labels)
     prior = None
     if target_prior is not None:
-        statistics, prior = _under(statistics, train_prior, target_prior)
+        statistics, prior = under_prior(statistics, train_prior, target_prior)
     names = tuple(class_names) if class_names is not None else tuple(str(k) for k in range(statistics.classes))
     table = statistics.bins(bins)
     return Evaluation(
@@ -128,9 +128,10 @@ def evaluate(
     )
 
 
-def _under(
+def under_prior(
     s: Statistics, train_prior: ArrayLike | None, target: ArrayLike | str
 ) -> tuple[Statistics, tuple[float, ...]]:
+    """The rows weighted to a target prior, and its shares."""
     data = s.by_true.rows if train_prior is None else train_prior
     if isinstance(target, str):
         if target != "uniform":

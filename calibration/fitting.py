@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,28 +14,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts.foreign.read import Asked
-from calibrant.artifacts.model_card import Prior
 from calibrant.artifacts.predictions import PredictionsFile, Source
 from calibrant.calibration.calibrators import Calibrator, fit
+from calibrant.calibration.cross_fit import cross_fitted, inside
 from calibrant.calibration.decisions import Decisions, with_decisions
 from calibrant.calibration.evaluation import Evaluation, evaluate
 from calibrant.calibration.formula import Formula, with_prior
 from calibrant.calibration.label_shift.files import resolved, served_file
 from calibrant.calibration.metrics.table import METRICS
+from calibrant.calibration.populations import Population
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.accumulate import statistics_of
+from calibrant.calibration.verdict.case import Case, JudgedRows, Trial
+from calibrant.calibration.verdict.judge import judge
+from calibrant.calibration.verdict.policy import MARGIN
+from calibrant.calibration.verdict.remedies.sample import MOST_ROWS
+from calibrant.calibration.verdict.remedies.trials import Call, trials
+from calibrant.calibration.verdict.verdict import Verdict
 from calibrant.errors import ConfigError, DataError
 from calibrant.priors import UNIFORM, read_prior
-from calibrant.shares import class_weights
+from calibrant.shares import class_weights, head_medium_tail
 
 Follow = Literal["target", "train"]
 
 
-def fit_file(
+@dataclass(frozen=True)
+class FileFit:
+    """A calibrator, and whether its confidence can be trusted; the file keeps the verdict without its commands."""
+
+    calibrator: Calibrator
+    verdict: Verdict
+
+
+def fit_file(path: str | Path, method: str = "temperature", **options: Any) -> Calibrator:
+    """The calibrator of `judged_fit`, whose options these are."""
+    return judged_fit(path, method, **options).calibrator
+
+
+def judged_fit(
     path: str | Path, method: str = "temperature", *, bins: int = 15, target_prior: str | None = None,
     adjust: float | None = None, rows_follow: Follow = "target", decisions: Decisions | None = None,
-    options: Mapping[str, Any] | None = None, asked: Asked | None = None,
-) -> Calibrator:  # fmt: skip
+    options: Mapping[str, Any] | None = None, asked: Asked | None = None, margin: float = MARGIN,
+) -> FileFit:  # fmt: skip
     """Fits on the labelled rows of a predictions file; the result is the whole formula, with what brought it about.
 
     Without `adjust` nothing is corrected; the rows count as they are, or weighted to `target_prior` where one is given.
@@ -44,7 +65,7 @@ def fit_file(
     `estimate:SERVED`, the prior that unlabelled predictions show). The numbers after calibration,
     prediction sets and abstain thresholds are cross-fitted: each row is judged by a map that was fitted on other rows.
     """
-    path = _validation(Path(path))
+    path, asked_prior = _validation(Path(path)), target_prior
     file = PredictionsFile.open(path, asked=asked)
     data = file.read().labelled()
     if len(data) == 0:
@@ -62,13 +83,25 @@ def fit_file(
     wanted = _over_rows(target_prior or UNIFORM, source, rows)
     weighted = target_prior is not None and adjust is None
     weights = class_weights(rows, wanted)[y] if weighted else None
-    settings = _inside(within) | dict(options or {})
+    settings = inside(within) | dict(options or {})
     calibrator = fit(method, z, y, weights=weights, **settings)
     shift = prior.shift()
     shift = np.zeros(z.shape[1]) if shift is None else shift
     held_out = cross_fitted(method, z, y, weights=weights, chosen=calibrator, **settings) - shift
     judged = class_weights(rows, wanted) if weighted or rows_follow == "train" else None
-    before, after = (evaluate(statistics_of(u, y).weighted(judged), bins=bins) for u in (z - shift, held_out))
+    found = statistics_of(held_out, y).weighted(judged)
+    before, after = evaluate(statistics_of(z - shift, y).weighted(judged), bins=bins), evaluate(found, bins=bins)
+    call = Call(path, None, asked_prior, adjust, asked)
+    case = Case(
+        after,
+        found,
+        source.class_names,
+        head_medium_tail(source.train_prior),
+        applied="calibrator",
+        rows=partial(_judged_rows, z, held_out, y, judged),
+        trials=() if rows_follow == "train" else _trials(call, Formula(z.shape[1], calibrator, prior), file, y, judged),
+    )
+    verdict = judge(case, margin=margin)
     context: dict[str, Any] = {
         "path": file.path.name, "sha256": file.sha256(), "rows_sha256": rows_sha256(z, y),
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), "model": dict(source.model),
@@ -80,32 +113,45 @@ def fit_file(
         context["population"] = (wanted / wanted.sum()).tolist()
     calibrator = with_prior(calibrator, prior, source).with_context(
         fitted_on=context,
-        metrics={"before": reported(before), "after": reported(after), "after_is": "cross-fitted", "bins": bins},
+        metrics={
+            "before": reported(before),
+            "after": reported(after),
+            "after_is": "cross-fitted",
+            "bins": bins,
+            "verdict": verdict.without_commands().to_dict(),
+        },
     )
     if decisions is None:
-        return calibrator
+        return FileFit(calibrator, verdict)
     elsewhere = None  # rows that follow the target prior, or are to stand for themselves, weigh the same
     if weighted:
         elsewhere = wanted
     elif rows_follow == "train":
         elsewhere = np.ones(z.shape[1]) if prior.target is None else np.asarray(prior.target)
-    return with_decisions(calibrator, softmax(held_out), y, decisions, target_prior=elsewhere, shift=shift)
+    calibrator = with_decisions(calibrator, softmax(held_out), y, decisions, target_prior=elsewhere, shift=shift)
+    return FileFit(calibrator, verdict)
+
+
+def _judged_rows(
+    z: NDArray[Any], held_out: NDArray[np.float64], y: NDArray[np.int64], weights: NDArray[np.float64] | None
+) -> JudgedRows:
+    return JudgedRows(z.astype(np.float64), held_out, y, len(y), weights).fewer(MOST_ROWS)
+
+
+def _trials(
+    call: Call, formula: Formula, file: PredictionsFile, y: NDArray[np.int64], weights: NDArray[np.float64] | None
+) -> tuple[Trial, ...]:
+    """What else could be done with these rows than the map that was just fitted."""
+    found = Population.counted(np.bincount(y, minlength=formula.classes))
+    fitted = "" if formula.calibrator is None else formula.calibrator.method
+    every = trials(call, formula, file.source, found, in_sample=False, weighted=weights is not None)
+    return tuple(t for t in every if f"({fitted})" not in t.text)
 
 
 def _validation(path: Path) -> Path:
     """A run folder stands for its validation predictions."""
     inside = path / "predictions" / "val.parquet"
     return inside if path.is_dir() and inside.is_file() and not any(path.glob("*.parquet")) else path
-
-
-def _inside(prior: Prior) -> dict[str, Any]:
-    """How `fit` is told to fit inside a correction."""
-    shift = prior.shift()
-    if shift is None or not shift.any():
-        return {}
-    if prior.absorbed:  # towards the uniform prior, by the loss: no one ratio times a strength
-        return {"log_prior_ratio": shift, "strength": 1.0}
-    return {"log_prior_ratio": prior.log_ratio(), "strength": prior.total}
 
 
 def _over_rows(target_prior: str, source: Source, rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -120,30 +166,6 @@ def rows_sha256(logits: NDArray[np.floating[Any]], labels: NDArray[np.int64]) ->
     digest = hashlib.sha256(np.ascontiguousarray(labels, np.int64).tobytes())
     digest.update(np.ascontiguousarray(logits, np.float32).tobytes())
     return digest.hexdigest()
-
-
-def cross_fitted(
-    method: str, logits: NDArray[Any], labels: NDArray[np.int64], *, weights: NDArray[np.float64] | None = None,
-    folds: int | None = None, seed: int = 0, chosen: Calibrator | None = None, **options: Any,
-) -> NDArray[np.float64]:  # fmt: skip
-    """Calibrated logits of each row, by a calibrator fitted on the other folds.
-
-    Under "auto" the folds take the method that was chosen on all rows.
-    """
-    if method == "auto" and chosen is not None:
-        method = chosen.method
-        options = {k: v for k, v in options.items() if k in ("log_prior_ratio", "strength")}
-    n = len(labels)
-    folds = min(folds or (5 if n <= 200_000 else 2), n)
-    if folds < 2:
-        return (chosen or fit(method, logits, labels, weights=weights, **options)).logits(logits)
-    fold = np.random.default_rng(seed).permutation(n) % folds
-    out = np.empty(logits.shape, np.float64)
-    for f in range(folds):
-        test, train = fold == f, fold != f
-        w = None if weights is None else weights[train]
-        out[test] = fit(method, logits[train], labels[train], weights=w, **options).logits(logits[test])
-    return out
 
 
 def reported(evaluation: Evaluation) -> dict[str, dict[str, float | None]]:

@@ -55,8 +55,8 @@ def redecide(card: ModelCard, labelled: str | Path) -> ModelCard:
 
 def _calibrated(card: ModelCard, calibrator: Calibrator, path: Path) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Calibrated logits of the labelled rows, by maps that have not seen them."""
-    from calibrant.calibration.evaluate_files import as_fitted
-    from calibrant.calibration.fitting import cross_fitted, rows_sha256
+    from calibrant.calibration.cross_fit import as_fitted, cross_fitted
+    from calibrant.calibration.fitting import rows_sha256
 
     file = PredictionsFile.open(path)
     if tuple(file.source.class_names) != tuple(card.classes):

@@ -11,6 +11,7 @@ import click
 from calibrant.artifacts.foreign.kinds import Kind
 from calibrant.artifacts.foreign.outcome import Outcome
 from calibrant.calibration.cli.scores import asked, score_options
+from calibrant.calibration.cli.stakes import MARGIN, POLICY
 from calibrant.command_group import DefaultCommandGroup
 from calibrant.errors import CheckFailed, ConfigError
 
@@ -55,6 +56,8 @@ def calibrate() -> None:
 @click.option("--abstain-risk", type=float, metavar="RATE", help="Also find where answers err at most this often.")
 @click.option("--abstain-coverage", type=float, metavar="SHARE", help="Also find where this share is answered.")
 @click.option("--bins", default=15, show_default=True, help="Bins of the metrics that are reported.")
+@POLICY
+@MARGIN
 @click.option("--json", "as_json", is_flag=True, help="Print the calibrator as JSON.")
 def fit_command(
     predictions: Path,
@@ -72,6 +75,8 @@ def fit_command(
     abstain_risk: float | None,
     abstain_coverage: float | None,
     bins: int,
+    policy: str | None,
+    margin: float | None,
     as_json: bool,
 ) -> None:
     """Fit a calibrator on the labelled rows of PREDICTIONS and write it as JSON.
@@ -82,8 +87,10 @@ def fit_command(
     Example: calibrant calibrate runs/first/predictions/val.parquet --method auto --conformal 0.1
     """
     from calibrant.calibration.decisions import Decisions
-    from calibrant.calibration.fitting import fit_file
+    from calibrant.calibration.fitting import judged_fit
     from calibrant.calibration.report.fit_account import fit_account
+    from calibrant.calibration.verdict.policy import margin_of
+    from calibrant.calibration.verdict.text import verdict_lines
 
     if abstain_risk is not None and abstain_coverage is not None:
         raise ConfigError("--abstain-risk and --abstain-coverage were both given", fix="pass one of them")
@@ -92,7 +99,7 @@ def fit_command(
     decisions = None
     if alphas or abstain_risk is not None or abstain_coverage is not None:
         decisions = Decisions(alphas, kind, class_conditional, abstain_risk, abstain_coverage)
-    calibrator = fit_file(
+    fitted = judged_fit(
         predictions,
         method,
         bins=bins,
@@ -102,9 +109,13 @@ def fit_command(
         decisions=decisions,
         options=_options(options),
         asked=asked(score_kind, outcome),
+        margin=margin_of(policy, margin),
     )
-    calibrator.save(out)
-    click.echo(calibrator.to_json() if as_json else f"{fit_account(calibrator)}\nWrote {out}", nl=not as_json)
+    fitted.calibrator.save(out)
+    if as_json:
+        click.echo(fitted.calibrator.to_json(), nl=False)
+    else:
+        click.echo(f"{verdict_lines(fitted.verdict)}\n\n{fit_account(fitted.calibrator)}\nWrote {out}")
 
 
 @calibrate.command("cross-check")

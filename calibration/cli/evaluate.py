@@ -11,7 +11,8 @@ import click
 from calibrant.artifacts.foreign.kinds import Kind
 from calibrant.artifacts.foreign.outcome import Outcome
 from calibrant.calibration.cli.scores import asked, score_options
-from calibrant.errors import ConfigError, did_you_mean
+from calibrant.calibration.cli.stakes import MARGIN, POLICY
+from calibrant.errors import CheckFailed, ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from calibrant.calibration.compare import Difference
@@ -49,6 +50,14 @@ _FIGURES = (".png", ".svg", ".pdf")
     help="Judge each row by a calibrator that has not seen it, where the calibrator was fitted on these very rows.",
 )
 @score_options
+@POLICY
+@MARGIN
+@click.option(
+    "--require",
+    "required",
+    metavar="RULES",
+    help='Exit with 1 where a model breaks one, e.g. "ece<0.05,verdict>=care"; for pipelines.',
+)
 @click.option("--compare", is_flag=True, help="Also show differences from the first, with paired intervals.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 @click.option("--json-out", type=_PATH, help="Write the JSON to a file.")
@@ -63,6 +72,9 @@ def evaluate(
     cross_fit: int | None,
     score_kind: Kind | None,
     outcome: Outcome | None,
+    policy: str | None,
+    margin: float | None,
+    required: str | None,
     compare: bool,
     as_json: bool,
     json_out: Path | None,
@@ -78,13 +90,19 @@ def evaluate(
     Examples:
       calibrant evaluate test.parquet --calibrator calibrator.json --report report.html
       calibrant evaluate runs/ce/predictions/test.parquet runs/vace/predictions/test.parquet --compare
+      calibrant evaluate test.parquet --calibrator calibrator.json --require "ece<0.05,verdict>=care"
     """
     from calibrant.atomic import write_json, write_text
     from calibrant.calibration.evaluate_files import evaluate_files
     from calibrant.calibration.label_shift.files import resolved, served_file
     from calibrant.calibration.report.tables import difference_table, text_table
     from calibrant.calibration.subjects import of_run
+    from calibrant.calibration.verdict.policy import margin_of
+    from calibrant.calibration.verdict.requirement import broken, read_requirements
+    from calibrant.calibration.verdict.text import verdict_lines
 
+    requirements = () if required is None else read_requirements(required)
+    let_pass = margin_of(policy, margin)
     if figure is not None and figure.suffix.lower() not in _FIGURES:
         raise ConfigError(
             f'cannot draw a "{figure.suffix}" figure', where="--figure", fix=did_you_mean(figure.suffix, _FIGURES)
@@ -101,10 +119,18 @@ def evaluate(
         adjust=adjust,
         cross_fit=cross_fit,
         asked=asked(score_kind, outcome),
+        margin=let_pass,
     )
     block: dict[str, Any] = {
         "models": [
-            {"name": m.name, "in_sample": m.in_sample, "notes": list(m.notes), **m.evaluation.to_dict()} for m in models
+            {
+                "name": m.name,
+                "in_sample": m.in_sample,
+                "notes": list(m.notes),
+                "verdict": None if m.verdict is None else m.verdict.to_dict(),
+                **m.evaluation.to_dict(),
+            }
+            for m in models
         ]
     }
     differences: dict[str, dict[str, Difference]] = {}
@@ -141,10 +167,14 @@ def evaluate(
         write_json(json_out, block)
     if as_json:
         click.echo(json.dumps(block, indent=2))
-        return
-    click.echo("".join(f"Note: {note}\n" for m in models for note in m.notes) + text_table(models))
-    if compare:
-        click.echo("\n" + difference_table(models[0].name, differences))
-    for kind, path in (("figure", figure), ("report", report), ("JSON", json_out)):
-        if path is not None:
-            click.echo(f"Wrote {kind} {path}")
+    else:
+        said = [verdict_lines(m.verdict, m.name) for m in models if m.verdict is not None]
+        click.echo("\n".join(said) + "\n\n" + text_table(models))
+        if compare:
+            click.echo("\n" + difference_table(models[0].name, differences))
+        for kind, path in (("figure", figure), ("report", report), ("JSON", json_out)):
+            if path is not None:
+                click.echo(f"Wrote {kind} {path}")
+    failed = broken(requirements, models)
+    if failed:
+        raise CheckFailed("; ".join(failed), where="--require")

@@ -17,6 +17,7 @@ from calibrant.atomic import write_bytes
 from calibrant.calibration.diagrams.reliability import ReliabilityDiagram, reliability_diagram
 from calibrant.calibration.evaluation import Evaluation
 from calibrant.calibration.statistics.statistics import Statistics
+from calibrant.calibration.verdict.verdict import Verdict
 from calibrant.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Model:
     statistics: Statistics
     in_sample: bool = False  # judged on the rows that its calibrator was fitted on
     notes: tuple[str, ...] = ()  # what must be known before the numbers are believed
+    verdict: Verdict | None = None
+    reference: bool = False  # as it was without the calibrator that stands beside it
 
 
 def reliability_figure(models: Sequence[Model], *, bins: int = 15) -> Figure:

@@ -28,6 +28,10 @@ th, td { padding: .34rem .8rem; text-align: right; white-space: nowrap; border-b
 th { font-weight: 600; color: #555; vertical-align: bottom; } tr > :first-child { text-align: left; padding-left: 0; }
 td small { color: #6B7280; display: block; line-height: 1.2; } td.sub { padding-left: 1rem; }
 .over { color: #A3470A; } .under { color: #1A5C97; } .best { font-weight: 700; }
+section { border-left: 5px solid #9CA3AF; padding: .1rem 0 .1rem 1rem; margin: 1.2rem 0; }
+section h2 { margin-top: .2rem; } section ul { margin: .3rem 0 .8rem; max-width: 60rem; } .verdict { font-weight: 600; }
+section.trusted { border-color: #1A7F37; } section.care { border-color: #B7791F; }
+section.not-trusted { border-color: #B42318; } code { overflow-wrap: anywhere; }
 footer { margin-top: 3rem; color: #555; font-size: 13px; }
 """
 
@@ -39,8 +43,7 @@ def html_report(models: Sequence[Model], *, title: str, bins: int, made: str) ->
     parts = [
         f"<h1>{escape(title)}</h1>",
         f'<p class="quiet">{escape(made)} · calibrant {escape(__version__)}</p>',
-        *(f'<p class="note">{escape(note)}</p>' for m in models for note in m.notes),
-        *(f"<p>{sentence(m)}</p>" for m in models),
+        *(verdict_block(m) for m in models),
         "<h2>Reliability</h2>",
         _picture(pictures, "Reliability diagrams with histograms of confidence"),
         '<p class="quiet">Each mark is a bin of rows with similar confidence, its area their share. Below the dashed '
@@ -62,6 +65,26 @@ def html_report(models: Sequence[Model], *, title: str, bins: int, made: str) ->
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>'
         f"<style>{_CSS}</style></head><body>\n" + "\n".join(parts) + "\n</body></html>\n"
     )
+
+
+def verdict_block(model: Model) -> str:
+    """The verdict, its causes and what can be done, in the words of the command line; then the numbers in words."""
+    v = model.verdict
+    if v is None:
+        return f"<p>{sentence(model)}</p>"
+    causes = "".join(f"<li>{escape(c.text)}</li>" for c in v.causes)
+    remedies = "".join(
+        f"<li>{escape(r.text)}{'' if r.command is None else f'<br><code>{escape(r.command)}</code>'}</li>"
+        for r in v.remedies
+    )
+    parts = [
+        f'<h2>{escape(model.name)}: <span class="{v.level}">{escape(v.words.lower())}</span></h2>',
+        f'<p class="verdict">{escape(v.sentence)}</p>',
+        f"<p>Why:</p><ul>{causes}</ul>" if causes else "",
+        f"<p>What to do:</p><ul>{remedies}</ul>" if remedies else "",
+        f'<p class="quiet">{sentence(model)}</p>',
+    ]
+    return f'<section class="{v.level}">{"".join(parts)}</section>'
 
 
 def sentence(model: Model) -> str:

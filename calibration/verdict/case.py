@@ -2,18 +2,72 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.calibration.evaluation import Evaluation
-from calibrant.calibration.populations import Shift
+from calibrant.calibration.populations import Population
 from calibrant.calibration.statistics.statistics import Statistics
+from calibrant.calibration.verdict.verdict import CauseKind, RemedyKind
+
+Matrix = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class JudgedRows:
+    """Rows as they were judged, or a fair sample of `of` such rows. Logits (N, C): as given, and as judged."""
+
+    plain: Matrix
+    judged: Matrix
+    labels: Labels
+    of: int
+    weights: NDArray[np.float64] | None = None  # of each class, where a target prior counts
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def fewer(self, rows: int) -> JudgedRows:
+        """At most so many, at random."""
+        if len(self) <= rows:
+            return self
+        chosen = np.sort(np.random.default_rng(0).permutation(len(self))[:rows])
+        plain = self.plain[chosen]
+        judged = plain if self.judged is self.plain else self.judged[chosen]
+        return JudgedRows(plain, judged, self.labels[chosen], self.of, self.weights)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Something to be tried against causes: gives logits (N, C) for rows, none of which was judged by itself."""
+
+    kind: RemedyKind
+    against: frozenset[CauseKind]
+    text: str  # what is done, in the imperative
+    command: str | None
+    logits: Callable[[JudgedRows], Matrix]
 
 
 @dataclass(frozen=True)
 class Case:
-    """`shift`: between the class shares that the confidence is meant for and those of the rows that judge it."""
+    """`meant`: the class shares that the confidence is for; `found`: those of the rows that judge it.
+
+    `applied`: what stands between the logits and the confidence, "calibrator" or "correction" (of the class prior).
+    """
 
     evaluation: Evaluation
     statistics: Statistics
+    class_names: Sequence[str] = ()
+    groups: Mapping[str, Sequence[int]] = field(default_factory=dict)
     in_sample: bool = False  # judged on the rows that its calibrator was fitted on
-    shift: Shift | None = None
+    meant: Population | None = None
+    found: Population | None = None
+    applied: str | None = None
+    rows: Callable[[], JudgedRows] | None = None
+    trials: Sequence[Trial] = ()
+
+    def name(self, k: int) -> str:
+        return self.class_names[k] if self.class_names else str(k)

@@ -2,62 +2,111 @@
 
 from __future__ import annotations
 
-from calibrant.calibration.intervals.measured import Measured
+from collections.abc import Sequence
+
 from calibrant.calibration.verdict.case import Case
-from calibrant.calibration.verdict.excess import Excess
+from calibrant.calibration.verdict.causes.confidence import excess_cause, few_rows_cause, halves_cause
+from calibrant.calibration.verdict.causes.excess import Excess
+from calibrant.calibration.verdict.causes.harm import harm_cause
+from calibrant.calibration.verdict.causes.parts import Part, parts_off
+from calibrant.calibration.verdict.causes.ranking import ranking_cause
+from calibrant.calibration.verdict.causes.shift import shift_cause
 from calibrant.calibration.verdict.level import capped, level_of
 from calibrant.calibration.verdict.policy import MARGIN
-from calibrant.calibration.verdict.verdict import WORDS, Cause, Level, Verdict
+from calibrant.calibration.verdict.remedies.tried import Tried, more_labels, tried
+from calibrant.calibration.verdict.sentence import sentence
+from calibrant.calibration.verdict.verdict import Cause, CauseKind, Level, Remedy, Verdict
 
-_P = 0.01
+_LEFT = 0.5  # share of the gap that the other rows keep, from which on a class is not the cause of it
+_CAPPING = {"in-sample", "prior-shift", "ranking", "class", "group"}
+_SEEN = Cause("in-sample", "It is judged on the very rows that it was fitted on, so the figures flatter it.")
 
 
 def judge(case: Case, *, margin: float = MARGIN) -> Verdict:
-    """Level, sentence and causes of one evaluated model."""
-    ece, excess = case.evaluation.metrics["ece"], Excess.of(case.statistics)
-    level = level_of(ece, margin)
-    if case.in_sample or (case.shift is not None and case.shift.clear):
-        level = capped(level)
-    causes = []
-    if level != "trusted" and (cause := confidence_cause(excess)) is not None:
-        causes.append(cause)
-    return Verdict(level, sentence(level, ece, excess, case.evaluation.rows), tuple(causes))
+    """Level, sentence, causes by evidence and remedies that were tried.
+
+    In-sample figures, a clear shift of the class shares, a lost ranking, and single classes or groups that are off
+    leave it at best usable with care.
+    """
+    e = case.evaluation
+    ece = e.metrics["ece"]
+    raw = level_of(ece, margin)
+    parts = parts_off(case, margin=margin)
+    found = [*_first(case), *_second(case, raw)]
+    level = capped(raw) if parts or any(c.kind in _CAPPING for c in found) else raw
+    found += _off(case, level, parts)
+    if level == "not-trusted" and not found:
+        found = [halves_cause(e.metrics["over_ece"], e.metrics["under_ece"])]
+    helping = tried(case, _to_mend(found), margin=margin)
+    causes = _by_evidence(found, helping, fitted=case.applied is not None)
+    remedies = _by_cause(helping, causes)
+    few = few_rows_cause(level, ece, e.rows)
+    if few is not None and (level == "unknown" or not causes):
+        seen = [c for c in causes if c.kind == "in-sample"]
+        causes = [*seen, few, *causes[len(seen) :]]
+        remedies.insert(len(seen), more_labels(case, margin=margin))
+    return Verdict(level, sentence(level, ece, causes, e.rows), tuple(causes), tuple(remedies))
 
 
-def confidence_cause(excess: Excess) -> Cause | None:
-    if excess.p >= _P:
-        return None
-    side = "over-confident" if excess.gap > 0 else "under-confident"
-    return Cause(
-        "over-confident" if excess.gap > 0 else "under-confident",
-        f"It is {side}: it {claim(excess)}.",
-        {"gap": excess.gap, "chance": excess.chance, "p": excess.p},
-    )
+def _first(case: Case) -> list[Cause]:
+    """What leaves the other figures in doubt."""
+    ranking = ranking_cause(case.evaluation)
+    return [*([_SEEN] if case.in_sample else []), *([] if ranking is None else [ranking])]
 
 
-def claim(excess: Excess) -> str:
-    way = "more" if excess.gap > 0 else "less"
-    return f"claims {points(abs(excess.gap))} {way} than it is right; chance explains {figure(excess.chance)}"
+def _second(case: Case, level: Level) -> list[Cause]:
+    """What was done to the confidence, or is not meant for these rows."""
+    found = []
+    if case.applied is not None and not case.in_sample and case.rows is not None:
+        found.append(harm_cause(case.rows(), case.applied))
+    if case.meant is not None and case.found is not None and (case.applied is not None or level != "trusted"):
+        found.append(shift_cause(case.meant, case.found, case.name, case.applied))
+    return [cause for cause in found if cause is not None]
 
 
-def sentence(level: Level, ece: Measured, excess: Excess, rows: int) -> str:
-    if ece.low is None or ece.high is None:
-        return f"{WORDS[level]} with {rows:,} row{'s' if rows != 1 else ''}."
-    if level == "unknown":
-        span = f"the error may be anything from {figure(ece.low)} to {points(ece.high)}"
-        return f"{WORDS[level]} with these {rows:,} rows: {span}."
-    how_much = f"{figure(ece.low)} to" if level == "not-trusted" else "at most"
-    span = f"its confidence is off by {how_much} {points(ece.high)} on average ({rows:,} rows)"
-    if excess.p < _P and level != "trusted":
-        return f"{WORDS[level]}: it {claim(excess)}; {span}."
-    return f"{WORDS[level]}: {span}."
+def _off(case: Case, level: Level, parts: Sequence[Part]) -> list[Cause]:
+    """All rows, or some classes: first what explains the other."""
+    whole = Excess.of(case.statistics)
+    general = excess_cause(whole) if level != "trusted" else None
+    named = [part.cause for part in parts]
+    if general is None or not parts:
+        return [*([] if general is None else [general]), *named]
+    members = sorted(frozenset().union(*(part.members for part in parts)))
+    theirs = Excess.of_cells(case.statistics.predicted_class_cells(members))
+    others = whole.gap * whole.rows - theirs.gap * theirs.rows
+    few = theirs.rows <= whole.rows / 2
+    return [*named, general] if few and others / (whole.gap * whole.rows) < _LEFT else [general, *named]
 
 
-def points(share: float) -> str:
-    return f"{figure(share)} point{'' if figure(share) == '1' else 's'}"
+def _to_mend(found: Sequence[Cause]) -> list[CauseKind]:
+    """In-sample figures must be put right first, and a lost ranking has no remedy here."""
+    kinds = [cause.kind for cause in found]
+    if "in-sample" in kinds:
+        return ["in-sample"]
+    return [] if "ranking" in kinds else kinds
 
 
-def figure(share: float) -> str:
-    """In points: whole ones from ten on, tenths below."""
-    value = 100 * share
-    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}".removesuffix(".0")
+def _by_evidence(found: Sequence[Cause], helping: Sequence[Tried], *, fitted: bool) -> list[Cause]:
+    """A harmful calibrator and a shift in order of what mending them gains; a shift whose remedy does not help last.
+
+    Without a calibrator (`fitted`) such a shift is no cause: who knows which class shares the network is right for?
+    """
+    doubt = [c for c in found if c.kind in ("in-sample", "ranking")]
+    second = [c for c in found if c.kind in ("harmful-calibrator", "prior-shift")]
+    rest = [c for c in found if c not in doubt and c not in second]
+    gains = {c.kind: max((t.gain for t in helping if c.kind in t.against), default=0.0) for c in second}
+    second.sort(key=lambda c: -gains[c.kind])
+    idle = [c for c in second if c.kind == "prior-shift" and not gains[c.kind]]
+    if not fitted:
+        return [*doubt, *(c for c in second if c not in idle), *rest]
+    last = idle if rest and helping else []
+    return [*doubt, *(c for c in second if c not in last), *rest, *last]
+
+
+def _by_cause(helping: Sequence[Tried], causes: Sequence[Cause]) -> list[Remedy]:
+    kinds = [c.kind for c in causes]
+
+    def place(t: Tried) -> tuple[int, float]:
+        return min((kinds.index(k) for k in t.against if k in kinds), default=len(kinds)), -t.gain
+
+    return [t.remedy for t in sorted(helping, key=place)]

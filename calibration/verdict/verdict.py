@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Level = Literal["not-trusted", "unknown", "care", "trusted"]
@@ -28,7 +29,7 @@ class Cause:
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "text": self.text, "evidence": dict(self.evidence)}
+        return {"kind": self.kind, "text": self.text, "evidence": _plain(self.evidence)}
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Remedy:
     gives: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        gives = None if self.gives is None else dict(self.gives)
+        gives = None if self.gives is None else _plain(self.gives)
         return {"kind": self.kind, "command": self.command, "text": self.text, "gives": gives}
 
 
@@ -60,6 +61,10 @@ class Verdict:
     def at_least(self, level: Level) -> bool:
         return LEVELS.index(self.level) >= LEVELS.index(level)
 
+    def without_commands(self) -> Verdict:
+        """To be kept in a file that travels: commands name folders of the machine on which they were written."""
+        return replace(self, remedies=tuple(replace(r, command=None) for r in self.remedies))
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "level": self.level, "sentence": self.sentence, "causes": [c.to_dict() for c in self.causes],
@@ -74,3 +79,14 @@ class Verdict:
             tuple(Cause(**c) for c in values["causes"]),
             tuple(Remedy(**r) for r in values["remedies"]),
         )
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON takes it: no NaN and no infinity."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return _plain(value)
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return {key: plain(value) for key, value in values.items()}

@@ -2,17 +2,25 @@ import numpy as np
 import pytest
 
 from calibrant.calibration.evaluation import evaluate
-from calibrant.calibration.populations import Shift
+from calibrant.calibration.populations import Population
 from calibrant.calibration.statistics.accumulate import statistics_of_probabilities
 from calibrant.calibration.verdict.case import Case
 from calibrant.calibration.verdict.judge import judge
 
 
 def case(claimed, right, rows=4000, **facts):
-    """Two classes; `rows` rows that claim as much, of which a share is right, exactly."""
-    probs = np.tile([claimed, 1 - claimed], (rows, 1))
-    labels = (np.arange(rows) >= round(right * rows)).astype(int)
-    statistics = statistics_of_probabilities(probs, labels)
+    """Two classes, half of the rows predicted as each; half claim .1 more than `claimed`, half .1 less, and `right` is
+    as far off for both, exactly."""
+    quarter = rows // 4
+    probs, labels = [], []
+    for predicted in (0, 1):
+        for more in (0.1, -0.1):
+            p = np.full((quarter, 2), 1 - claimed - more)
+            p[:, predicted] = claimed + more
+            hit = np.arange(quarter) < round((right + more) * quarter)
+            probs.append(p)
+            labels.append(np.where(hit, predicted, 1 - predicted))
+    statistics = statistics_of_probabilities(np.concatenate(probs), np.concatenate(labels))
     return Case(evaluate(statistics), statistics, **facts)
 
 
@@ -24,29 +32,39 @@ def test_claims_that_hold_are_trusted_without_a_cause():
 
 def test_eleven_points_too_much_is_said_with_what_chance_explains():
     found = judge(case(0.8, 0.69, rows=400))
-    # 1.96 sqrt(.8 * .2 / 400) = .0392
+    # 1.96 sqrt((.9 * .1 + .7 * .3) / 2 / 400) = .0380
     assert found.sentence.startswith(
-        "Not to be trusted: it claims 11 points more than it is right; chance explains 3.9; its confidence is off by "
+        "Not to be trusted: it claims 11 points more than it is right; chance explains 3.8; its confidence is off by "
     )
     assert [c.kind for c in found.causes] == ["over-confident"]
     assert found.causes[0].evidence["gap"] == pytest.approx(0.11)
 
 
 def test_claiming_less_than_it_keeps_is_under_confidence():
-    found = judge(case(0.6, 0.8))
+    found = judge(case(0.65, 0.85))
     assert found.level == "not-trusted"
     assert found.causes[0].kind == "under-confident"
     assert "claims 20 points less than it is right" in found.sentence
 
 
 def test_a_few_rows_cannot_tell():
-    found = judge(case(0.8, 0.8, rows=40))
+    found = judge(case(0.8, 0.85, rows=40))
+    one = statistics_of_probabilities([[0.8, 0.2]], [0])
+    one = Case(evaluate(one), one)
     assert found.level == "unknown"
+    assert found.causes[0].kind == "too-few-rows"
+    assert found.remedies[0].kind == "labels"
     assert found.sentence.startswith("Cannot be told with these 40 rows")
-    assert judge(case(0.8, 1.0, rows=1)).sentence == "Cannot be told with 1 row."
+    assert judge(one).sentence == "Cannot be told with 1 row."
 
 
-@pytest.mark.parametrize("facts", [{"in_sample": True}, {"shift": Shift(0.001, 0.3)}])
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"in_sample": True},
+        {"meant": Population(np.array([0.9, 0.1])), "found": Population(np.array([0.5, 0.5])), "applied": "calibrator"},
+    ],
+)
 def test_rows_already_seen_or_with_other_class_shares_are_at_best_usable_with_care(facts):
     assert judge(case(0.8, 0.8, **facts)).level == "care"
     assert judge(case(0.8, 0.6, **facts)).level == "not-trusted"

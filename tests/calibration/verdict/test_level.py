@@ -15,6 +15,12 @@ def test_the_interval_of_the_error_and_the_margin_give_the_level(low, high, leve
     assert level_of(Measured(0.08, low, high), 0.05) == level
 
 
+def test_luck_is_no_proof():
+    """Of 40 rows chance alone explains 8 points: an interval that ends below says nothing."""
+    assert level_of(Measured(0.0, 0.0, 0.01, null=0.08), 0.05) == "care"
+    assert level_of(Measured(0.0, 0.0, 0.01, null=0.11), 0.05) == "unknown"
+
+
 def test_a_cap_lowers_only_trust():
     assert [capped(x) for x in ("trusted", "care", "unknown", "not-trusted")] == [
         "care",

@@ -1,0 +1,83 @@
+"""Maps fitted on some rows that judge others: what a calibrator gives on rows that it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.artifacts.model_card import Prior
+from calibrant.calibration.calibrators import Calibrator, fit
+from calibrant.errors import ConfigError
+from calibrant.shares import class_weights
+
+
+def cross_fitted(
+    method: str, logits: NDArray[Any], labels: NDArray[np.int64], *, weights: NDArray[np.float64] | None = None,
+    folds: int | None = None, seed: int = 0, chosen: Calibrator | None = None, **options: Any,
+) -> NDArray[np.float64]:  # fmt: skip
+    """Calibrated logits of each row, by a calibrator fitted on the other folds.
+
+    Under "auto" the folds take the method that was chosen on all rows.
+    """
+    if method == "auto" and chosen is not None:
+        method = chosen.method
+        options = {k: v for k, v in options.items() if k in ("log_prior_ratio", "strength")}
+    n = len(labels)
+    folds = min(folds or (5 if n <= 200_000 else 2), n)
+    if folds < 2:
+        return (chosen or fit(method, logits, labels, weights=weights, **options)).logits(logits)
+    fold = np.random.default_rng(seed).permutation(n) % folds
+    out = np.empty(logits.shape, np.float64)
+    for f in range(folds):
+        test, train = fold == f, fold != f
+        w = None if weights is None else weights[train]
+        out[test] = fit(method, logits[train], labels[train], weights=w, **options).logits(logits[test])
+    return out
+
+
+def shares_elsewhere(
+    labels: NDArray[np.int64], classes: int, *, folds: int = 5, seed: int = 0
+) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.float64]]]:
+    """Of each fold its rows, and the class shares (C,) of the others, half a row added to each class."""
+    fold = np.random.default_rng(seed).permutation(len(labels)) % folds
+    for f in range(folds):
+        counts = np.bincount(labels[fold != f], minlength=classes) + 0.5
+        yield fold == f, counts / counts.sum()
+
+
+def inside(prior: Prior) -> dict[str, Any]:
+    """How `fit` is told to fit inside a correction."""
+    shift = prior.shift()
+    if shift is None or not shift.any():
+        return {}
+    if prior.absorbed:  # towards the uniform prior, by the loss: no one ratio times a strength
+        return {"log_prior_ratio": shift, "strength": 1.0}
+    return {"log_prior_ratio": prior.log_ratio(), "strength": prior.total}
+
+
+def as_fitted(
+    calibrator: Calibrator, labels: NDArray[np.int64], where: Path | None
+) -> tuple[dict[str, Any], NDArray[np.float64] | None]:
+    """Options and weights that the map was fitted with, to fit it again on other rows."""
+    fitted = calibrator.fitted_on
+    if fitted.get("by_hand"):
+        raise ConfigError(
+            "calibrant head chose its shifts by wanted recall or precision, which parts of the rows cannot repeat",
+            where=where,
+            fix="leave --cross-fit out, or fit one with calibrant calibrate",
+        )
+    settings: dict[str, Any] = dict(fitted.get("options") or {})
+    if fitted.get("strength") and fitted.get("log_prior_ratio") is not None:
+        settings |= {"log_prior_ratio": fitted["log_prior_ratio"], "strength": fitted["strength"]}
+    if not fitted.get("weighted"):
+        return settings, None
+    if fitted.get("population") is None:
+        raise ConfigError(
+            "an older file: it does not say how its rows were weighted", where=where, fix="fit the calibrator again"
+        )
+    rows = np.bincount(labels, minlength=calibrator.classes)
+    return settings, class_weights(rows, fitted["population"])[labels]

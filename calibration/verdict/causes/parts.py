@@ -1,0 +1,66 @@
+"""Single classes and groups of them whose claims are off although those of the others are not, or not as much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from calibrant.calibration.verdict.case import Case
+from calibrant.calibration.verdict.causes.excess import Excess
+from calibrant.calibration.verdict.causes.significance import holm
+from calibrant.calibration.verdict.verdict import Cause
+from calibrant.calibration.verdict.words import more_or_less, points
+
+_ALPHA = 0.01
+_NAMED = 5  # causes of a kind
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows predicted as one class, or as one of a group."""
+
+    cause: Cause
+    members: frozenset[int]
+    strength: float  # |z|
+
+
+def parts_off(case: Case, *, margin: float) -> list[Part]:
+    """Classes and groups that stand out, the clearest first.
+
+    Claims against hits of the rows predicted as the class, Holm over the classes that have such rows. Named are those
+    off by more than the margin, and by more than the margin from the other rows.
+    Differs: under a target prior none is named, since statistics by predicted class carry no weights.
+    """
+    if case.statistics.class_weights is not None:
+        return []
+    whole = Excess.of(case.statistics)
+    classes = [(case.name(k), (k,)) for k in range(case.statistics.classes) if case.statistics.predicted_rows[k]]
+    groups = [(name, tuple(members)) for name, members in case.groups.items() if len(set(members)) > 1]
+    found = [*_off(case, "class", classes, whole, margin), *_off(case, "group", groups, whole, margin)]
+    return sorted(found, key=lambda part: -part.strength)
+
+
+def _off(
+    case: Case, kind: str, entries: Sequence[tuple[str, Sequence[int]]], whole: Excess, margin: float
+) -> list[Part]:
+    filled = [(name, m) for name, m in entries if case.statistics.predicted_rows[list(m)].sum()]
+    tested = [Excess.of_cells(case.statistics.predicted_class_cells(m)) for _, m in filled]
+    found = []
+    for (name, members), excess, clear in zip(filled, tested, holm([e.p for e in tested], _ALPHA), strict=True):
+        others = whole.rows - excess.rows
+        rest = (whole.gap * whole.rows - excess.gap * excess.rows) / others if others else 0.0
+        if not clear or abs(excess.gap) <= margin or abs(excess.gap - rest) <= margin:
+            continue
+        what = f'where it says "{name}"' if kind == "class" else f'on the group "{name}"'
+        cause = Cause(
+            "class" if kind == "class" else "group",
+            f"{what[0].upper()}{what[1:]} it claims {more_or_less(excess.gap)}, elsewhere {points(abs(rest))} "
+            f"{'more' if rest > 0 else 'less'} ({excess.rows:,} rows; chance explains {points(excess.chance)}).",
+            {
+                "name": name, "rows": excess.rows, "gap": excess.gap, "chance": excess.chance, "p": excess.p,
+                "elsewhere": rest,
+            },
+        )  # fmt: skip
+        z = abs(excess.gap) / excess.sd if excess.sd > 0 else float("inf")
+        found.append(Part(cause, frozenset(members), z))
+    return sorted(found, key=lambda part: -part.strength)[:_NAMED]

@@ -1,0 +1,101 @@
+"""What would help: each tried on the rows that were judged, and offered only where it does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibrant.calibration.evaluation import gap_sample
+from calibrant.calibration.intervals.binned import measure_gaps
+from calibrant.calibration.intervals.measured import Measured
+from calibrant.calibration.metrics.binned_errors import ece_of
+from calibrant.calibration.statistics.accumulate import statistics_of
+from calibrant.calibration.verdict.case import Case, JudgedRows, Matrix, Trial
+from calibrant.calibration.verdict.causes.harm import Change, nll_change
+from calibrant.calibration.verdict.labels_needed import Claims, labels_needed
+from calibrant.calibration.verdict.level import level_of
+from calibrant.calibration.verdict.verdict import CauseKind, Remedy
+from calibrant.calibration.verdict.words import figure, points, span
+from calibrant.errors import CalibrantError
+from calibrant.progress import progress
+
+_NUMBERS, _MOST_ROWS, _FEWEST_ROWS = 2_000_000, 20_000, 20  # logits and rows that a remedy is tried on
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A remedy that helps, and by how much the NLL falls."""
+
+    remedy: Remedy
+    against: frozenset[CauseKind]
+    gain: float
+
+
+def rows_tried(rows: JudgedRows) -> JudgedRows:
+    return rows.fewer(min(_MOST_ROWS, max(_NUMBERS // rows.plain.shape[1], 500)))
+
+
+def tried(case: Case, kinds: Sequence[CauseKind], *, margin: float) -> list[Tried]:
+    """The trials against these causes that help; all on the same rows, cross-fitted.
+
+    Helps: the interval of the paired change of NLL lies below 0, and the error freed of noise does not grow.
+    """
+    wanted = [t for t in case.trials if t.against & set(kinds)]
+    if not wanted or case.rows is None:
+        return []
+    rows = rows_tried(case.rows())
+    if len(rows) < _FEWEST_ROWS:
+        return []
+    now = _ece(rows.judged, rows, case.evaluation.bins)
+    found = []
+    for trial in progress(wanted, what="trying remedies", total=len(wanted), unit="remedy"):
+        try:
+            after = trial.logits(rows)
+        except CalibrantError:  # a map that these rows do not carry is no remedy
+            continue
+        ece, change = _ece(after, rows, case.evaluation.bins), nll_change(rows.judged, after, rows.labels, rows.weights)
+        if trial.kind == "cross-fit" or _helps(now, ece, change):
+            found.append(Tried(_remedy(trial, now, ece, change, rows, margin), trial.against, -change.mean))
+    return found
+
+
+def _helps(now: Measured, after: Measured, change: Change) -> bool:
+    grows = (after.true_error or 0.0) > (now.true_error or 0.0) + 1e-3
+    return change.high < 0 and not grows
+
+
+def _ece(logits: Matrix, rows: JudgedRows, bins: int) -> Measured:
+    s = statistics_of(logits, rows.labels).weighted(rows.weights)
+    return measure_gaps(gap_sample(s, bins), "sum", value=ece_of(s.bins(bins)))
+
+
+def _remedy(trial: Trial, now: Measured, ece: Measured, change: Change, rows: JudgedRows, margin: float) -> Remedy:
+    on = f"{len(rows):,} rows" if len(rows) == rows.of else f"{len(rows):,} of the {rows.of:,} rows"
+    text = f"{trial.text}: the ECE goes from {figure(now.value)} to {span(ece)}, tried on {on}, each judged by others."
+    gives = {
+        "ece": ece.to_dict(), "nll": change.to_dict(), "level": level_of(ece, margin), "rows": len(rows),
+        "of_rows": rows.of,
+    }  # fmt: skip
+    return Remedy(trial.kind, trial.command, text, gives)
+
+
+def more_labels(case: Case, *, margin: float) -> Remedy:
+    """Rows until an error of twice the margin is told from one of the margin."""
+    claims = Claims.of_bins(case.statistics.bins(case.evaluation.bins))
+    return labels_remedy(claims, case.evaluation.effective_rows, case.evaluation.rows, margin=margin)
+
+
+def labels_remedy(claims: Claims, effective_rows: float, rows: int, *, margin: float) -> Remedy:
+    """`effective_rows`: what the rows are worth where they are weighted."""
+    worth = effective_rows / rows
+    needed = int(np.ceil(labels_needed(claims, error=2 * margin, beyond=margin) / worth))
+    narrow = int(np.ceil(labels_needed(claims, width=margin) / worth))
+    needed = max(needed, narrow)
+    more = max(needed - rows, 0)
+    text = (
+        f"Label about {more:,} more rows: {needed:,} tell an error of {points(2 * margin)} from one of "
+        f"{figure(margin)}, and know it to within {points(margin)}."
+    )
+    return Remedy("labels", None, text, {"rows": needed, "more": more})
