@@ -66,6 +66,7 @@ def evaluate_files(
                 found, name, seen = statistics_of(*crossed), f"{name}, cross-fitted", False
             evaluation = evaluate(found, bins=bins, target_prior=prior, class_names=source.class_names, groups=shown)
             judged = _judged(found, prior)
+            reference = view.formula.plain and len(subject.views) > 1  # its remedy stands beside it
             call = Call(subject.path, view.calibrator, target_prior, adjust, asked)
             weighted = _weighted(found, prior)
             case = Case(
@@ -78,7 +79,9 @@ def evaluate_files(
                 found=judged,
                 applied=_applied(view.formula),
                 rows=partial(rows.of, view.formula, weighted, crossed),
-                trials=tuple(trials(call, view.formula, source, judged, in_sample=seen, weighted=prior is not None)),
+                trials=()
+                if reference
+                else tuple(trials(call, view.formula, source, judged, in_sample=seen, weighted=prior is not None)),
             )
             model = Model(
                 name,
@@ -86,7 +89,7 @@ def evaluate_files(
                 found,
                 in_sample=seen,
                 verdict=judge(case, margin=margin),
-                reference=view.formula.plain and len(subject.views) > 1,
+                reference=reference,
             )
             plain = plain or model
             notes = _notes(model, plain, view, call, source, judged)

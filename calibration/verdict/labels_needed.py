@@ -20,28 +20,34 @@ _MOST = 1 << 40
 
 @dataclass(frozen=True)
 class Claims:
-    """What decides how much noise there is: the share of each bin, and its c (1 - c)."""
+    """What decides how much noise there is: share and mean confidence of each bin."""
 
     share: Vector
-    variance: Vector
+    confidence: Vector
 
     @classmethod
     def of_bins(cls, bins: Bins) -> Claims:
         full = bins.weight > 0
-        c = np.clip(bins.confidence[full], 0.0, 1.0)
-        return cls(bins.share[full], c * (1.0 - c))
+        return cls(bins.share[full], np.clip(bins.confidence[full], 0.0, 1.0))
 
     @classmethod
     def of_probabilities(cls, probs: ArrayLike, *, bins: int = 15) -> Claims:
         confidence = check_probs(probs).max(axis=1)
         return cls.of_bins(equal_width(confidence, np.zeros(len(confidence), bool), bins))
 
+    def variance(self, error: float = 0.0) -> Vector:
+        """a (1 - a) of each bin, its accuracy a being off by `error` towards one half, where noise is largest."""
+        c = self.confidence
+        a = np.where(c > 0.5, np.maximum(c - error, 0.5), np.minimum(c + error, 0.5))
+        variance: Vector = np.maximum(a * (1.0 - a), 1e-12)
+        return variance
+
     def observed(self, error: float, rows: int) -> tuple[float, float]:
         """Mean and standard deviation of the ECE that `rows` show when every bin is off by `error`.
 
-        M = sum s_b E|g_b|, S^2 = sum s_b^2 Var|g_b|, g_b ~ N(error, c (1 - c) / (n s_b)): a folded normal.
+        M = sum s_b E|g_b|, S^2 = sum s_b^2 Var|g_b|, g_b ~ N(error, a (1 - a) / (n s_b)): a folded normal.
         """
-        sd = np.sqrt(np.maximum(self.variance, 1e-12) / (rows * self.share))
+        sd = np.sqrt(self.variance(error) / (rows * self.share))
         ratio = error / sd
         density = np.exp(-0.5 * ratio**2) / np.sqrt(2 * np.pi)
         mean = 2 * sd * density + error * (1 - 2 * _below(-ratio))
@@ -67,7 +73,7 @@ def labels_needed(
         raise ConfigError(f"beyond is {beyond}", fix=f"give a share from 0 to the error, {error}")
     known = claims if isinstance(claims, Claims) else Claims.of_probabilities(claims)
     if width is not None:
-        return max(2, int(np.ceil((2 * Z95 / width) ** 2 * float(known.share @ known.variance))))
+        return max(2, int(np.ceil((2 * Z95 / width) ** 2 * float(known.share @ known.variance()))))
     assert error is not None
     z = Z95 if beyond else _ONE_SIDED
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,8 @@ from calibrant.calibration.verdict.verdict import Cause
 from calibrant.calibration.verdict.words import more_or_less, points
 
 _ALPHA = 0.01
-_NAMED = 5  # causes of a kind
+_NAMED = 5  # classes
+_MOST = 0.75  # of a group's gap: what makes a single class the cause of it
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ def parts_off(case: Case, *, margin: float) -> list[Part]:
     """Classes and groups that stand out, the clearest first.
 
     Claims against hits of the rows predicted as the class, Holm over the classes that have such rows. Named are those
-    off by more than the margin, and by more than the margin from the other rows.
+    off by more than the margin, and by as much more than the other rows.
     Differs: under a target prior none is named, since statistics by predicted class carry no weights.
     """
     if case.statistics.class_weights is not None:
@@ -36,8 +38,15 @@ def parts_off(case: Case, *, margin: float) -> list[Part]:
     whole = Excess.of(case.statistics)
     classes = [(case.name(k), (k,)) for k in range(case.statistics.classes) if case.statistics.predicted_rows[k]]
     groups = [(name, tuple(members)) for name, members in case.groups.items() if len(set(members)) > 1]
-    found = [*_off(case, "class", classes, whole, margin), *_off(case, "group", groups, whole, margin)]
+    single, joint = (_off(case, kind, these, whole, margin) for kind, these in (("class", classes), ("group", groups)))
+    found = [*single[:_NAMED], *(group for group in joint if not any(_is_all_of(part, group) for part in single))]
     return sorted(found, key=lambda part: -part.strength)
+
+
+def _is_all_of(part: Part, group: Part) -> bool:
+    """Does one class make up most of what a group is off by?"""
+    total, own = (p.cause.evidence["gap"] * p.cause.evidence["rows"] for p in (group, part))
+    return part.members <= group.members and bool(own / total > _MOST)
 
 
 def _off(
@@ -49,13 +58,13 @@ def _off(
     for (name, members), excess, clear in zip(filled, tested, holm([e.p for e in tested], _ALPHA), strict=True):
         others = whole.rows - excess.rows
         rest = (whole.gap * whole.rows - excess.gap * excess.rows) / others if others else 0.0
-        if not clear or abs(excess.gap) <= margin or abs(excess.gap - rest) <= margin:
+        if not clear or abs(excess.gap) <= margin or math.copysign(1, excess.gap) * (excess.gap - rest) <= margin:
             continue
         what = f'where it says "{name}"' if kind == "class" else f'on the group "{name}"'
         cause = Cause(
             "class" if kind == "class" else "group",
-            f"{what[0].upper()}{what[1:]} it claims {more_or_less(excess.gap)}, elsewhere {points(abs(rest))} "
-            f"{'more' if rest > 0 else 'less'} ({excess.rows:,} rows; chance explains {points(excess.chance)}).",
+            f"{what[0].upper()}{what[1:]} it claims {more_or_less(excess.gap)}, elsewhere {_elsewhere(rest)} "
+            f"({excess.rows:,} rows; chance explains {points(excess.chance)}).",
             {
                 "name": name, "rows": excess.rows, "gap": excess.gap, "chance": excess.chance, "p": excess.p,
                 "elsewhere": rest,
@@ -63,4 +72,10 @@ def _off(
         )  # fmt: skip
         z = abs(excess.gap) / excess.sd if excess.sd > 0 else float("inf")
         found.append(Part(cause, frozenset(members), z))
-    return sorted(found, key=lambda part: -part.strength)[:_NAMED]
+    return sorted(found, key=lambda part: -part.strength)
+
+
+def _elsewhere(gap: float) -> str:
+    if abs(gap) < 0.01:
+        return "it is off by less than a point"
+    return f"{points(abs(gap))} {'more' if gap > 0 else 'less'}"

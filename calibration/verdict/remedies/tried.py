@@ -21,7 +21,7 @@ from calibrant.calibration.verdict.words import figure, points, span
 from calibrant.errors import CalibrantError
 from calibrant.progress import progress
 
-_NUMBERS, _MOST_ROWS, _FEWEST_ROWS = 2_000_000, 20_000, 20  # logits and rows that a remedy is tried on
+_NUMBERS, _MOST_ROWS, _FEWEST_ROWS = 2_000_000, 5_000, 20  # logits and rows that a remedy is tried on
 
 
 @dataclass(frozen=True)

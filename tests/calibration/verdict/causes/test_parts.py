@@ -1,0 +1,55 @@
+import numpy as np
+
+from calibrant.calibration.evaluation import evaluate
+from calibrant.calibration.statistics.accumulate import statistics_of_probabilities
+from calibrant.calibration.verdict.case import Case
+from calibrant.calibration.verdict.causes.parts import parts_off
+
+GROUPS = {"common": (0, 1), "rare": (2, 3), "one": (3,)}
+
+
+def case(right, rows=400):
+    """Four classes; `rows` predicted as each with a claim of .7, of which these shares are right, exactly."""
+    probs, labels = [], []
+    for k, share in enumerate(right):
+        p = np.full((rows, 4), 0.1)
+        p[:, k] = 0.7
+        probs.append(p)
+        labels.append(np.where(np.arange(rows) < round(share * rows), k, (k + 1) % 4))
+    s = statistics_of_probabilities(np.concatenate(probs), np.concatenate(labels))
+    return Case(evaluate(s), s, ("auk", "bittern", "crane", "dunlin"), GROUPS)
+
+
+def named(found):
+    return [(p.cause.kind, p.cause.evidence["name"]) for p in found]
+
+
+def test_claims_that_hold_in_each_class_name_none():
+    assert parts_off(case([0.7, 0.7, 0.7, 0.7]), margin=0.05) == []
+
+
+def test_the_class_that_is_off_is_named_with_its_figures():
+    (part,) = parts_off(case([0.7, 0.4, 0.7, 0.7]), margin=0.05)
+    assert part.cause.text.startswith('Where it says "bittern" it claims 30 points more than it is right')
+    assert part.cause.evidence["gap"] == np.float64(0.3).round(9) or abs(part.cause.evidence["gap"] - 0.3) < 1e-9
+    assert part.members == {1}
+
+
+def test_a_group_comes_before_its_classes_and_a_group_of_one_is_its_class():
+    assert named(parts_off(case([0.7, 0.7, 0.5, 0.48]), margin=0.05)) == [
+        ("group", "rare"), ("class", "dunlin"), ("class", "crane"),
+    ]  # fmt: skip
+
+
+def test_classes_that_are_all_off_alike_are_not_the_cause():
+    assert parts_off(case([0.5, 0.5, 0.5, 0.5]), margin=0.05) == []
+    assert named(parts_off(case([0.5, 0.55, 0.5, 0.5]), margin=0.05)) == []  # better than the others
+
+
+def test_off_by_less_than_the_margin_is_left_out():
+    assert parts_off(case([0.7, 0.64, 0.7, 0.7], rows=4000), margin=0.07) == []
+    assert named(parts_off(case([0.7, 0.64, 0.7, 0.7], rows=4000), margin=0.05)) == [("class", "bittern")]
+
+
+def test_a_handful_of_rows_is_no_proof():
+    assert parts_off(case([0.7, 0.4, 0.7, 0.7], rows=10), margin=0.05) == []

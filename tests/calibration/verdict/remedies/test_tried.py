@@ -1,0 +1,51 @@
+import numpy as np
+
+from calibrant.calibration.evaluation import evaluate
+from calibrant.calibration.statistics.accumulate import statistics_of
+from calibrant.calibration.verdict.case import Case, JudgedRows, Trial
+from calibrant.calibration.verdict.remedies.tried import more_labels, tried
+from calibrant.errors import DataError
+
+
+def case(*trials, n=2000):
+    """Twice as sure as is right."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, n)
+    z = 1.5 * (1.5 * np.eye(3)[y] + rng.normal(size=(n, 3)))
+    s = statistics_of(2 * z, y)
+    return Case(evaluate(s), s, rows=lambda: JudgedRows(2 * z, 2 * z, y, n), trials=trials)
+
+
+def trial(kind, scale, against="over-confident"):
+    return Trial(kind, frozenset({against}), "Try", "call", lambda rows: scale * rows.plain)
+
+
+def test_what_helps_is_offered_with_what_it_gives():
+    (found,) = tried(case(trial("recalibrate", 0.5)), ["over-confident"], margin=0.05)
+    assert found.remedy.gives["level"] == "trusted"
+    assert found.remedy.gives["nll"]["high"] < 0
+    assert found.remedy.gives["rows"] == 2000
+    assert found.remedy.command == "call"
+
+
+def test_what_does_not_help_is_not():
+    assert tried(case(trial("recalibrate", 1.0)), ["over-confident"], margin=0.05) == []
+    assert tried(case(trial("recalibrate", 2.0)), ["over-confident"], margin=0.05) == []
+
+
+def test_only_what_is_against_a_cause_is_tried():
+    assert tried(case(trial("adjust", 0.5, "prior-shift")), ["over-confident"], margin=0.05) == []
+
+
+def test_a_map_that_the_rows_do_not_carry_is_no_remedy():
+    def fails(rows):
+        raise DataError("too few")
+
+    broken = Trial("recalibrate", frozenset({"over-confident"}), "Try", None, fails)
+    assert tried(case(broken), ["over-confident"], margin=0.05) == []
+
+
+def test_labels_are_counted_beyond_those_that_are_there():
+    few = more_labels(case(n=100), margin=0.05)
+    assert few.gives["more"] == few.gives["rows"] - 100 > 0
+    assert more_labels(case(n=2000), margin=0.05).gives["more"] == 0
