@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("calibrant", "calibration", "serve", "train", "export", "dashboard")
-MOST = 147  # never raise it
+MOST = 146  # never raise it
 # The test file, or folder of them, by which a source without one of its own is seen to work: and its sources.
 TESTED_WITH_OTHERS = {
     "tests/calibration/calibrators": """
@@ -254,7 +254,6 @@ TESTED_WITH_OTHERS = {
         train/losses/shared/target.py
     """,
     "tests/train/model/test_evaluation_transform.py": """
-        train/model/network.py
         train/model/recipes.py
     """,
     "tests/train/test_cli.py": """

@@ -42,7 +42,7 @@ class ModelConfig:
     """[model] The network; `options` go to timm's constructor."""
 
     name: str = "resnet18"
-    pretrained: bool = False
+    pretrained: bool | Literal["auto"] = "auto"  # auto: where the weights are in the cache or the hub answers
     weights: Path | None = None
     image_size: int | None = None  # None: the pretrained configuration's
     crop_pct: float | None = None  # evaluation: share of the resized side that the crop keeps; None: the model's own
@@ -51,6 +51,8 @@ class ModelConfig:
     )
     small_stem: bool = False  # ResNets on 32 to 64 px: a 3 x 3 stem of stride 1 without pooling
     freeze: Literal["none", "backbone"] = "none"  # backbone: only the classifier learns
+    train_last: int | None = None  # so many stages from the end learn, the classifier too; None: all
+    head_init: Literal["auto", "zero", "model"] = "auto"  # zero on pretrained weights: timm's start is far off
     token_reduction: TokenReduction | None = None  # [model.token_reduction] method, keep_rate ...: vision transformers
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -69,6 +71,7 @@ class OptimizerConfig:
 
     name: str = "adamw"
     lr: float | None = None  # None: 1e-3 from scratch, 1e-4 from pretrained weights (0.05 and 0.01 for sgd)
+    head_lr_factor: float | None = None  # of the classifier's rate; None: 10 on pretrained weights, else 1
     weight_decay: float = 0.05
     momentum: float = 0.9
     layer_decay: float | None = None
@@ -82,8 +85,8 @@ class ScheduleConfig:
     """[schedule]"""
 
     name: Literal["cosine", "step", "multistep", "constant"] = "cosine"
-    epochs: int = 30
-    warmup_epochs: float = 0.0
+    epochs: int = 0  # 0: 30 from scratch; on pretrained weights by the number of images, some 100 updates at least
+    warmup_epochs: float | None = None  # None: 15 % of the updates on pretrained weights, else none
     cooldown_epochs: int = 0  # cosine: the last of the epochs, at min_lr
     warmup_lr: float = 1e-6
     min_lr: float = 1e-6
@@ -125,10 +128,16 @@ class EngineConfig:
     amp: Literal["none", "bf16", "fp16"] = "none"
     channels_last: bool = True
     compile: bool = False
+    freeze_bn: Literal["auto", "on", "off"] = (
+        "auto"  # batch statistics of the weights; auto: few images or small batches
+    )
+    grad_checkpointing: bool = False  # less memory for a second forward pass
     sync_bn: bool = False  # several processes: batch norm over the rows of all
     ema_decay: float | None = None
     ema_warmup: bool = False
-    select: Metric = "accuracy"  # the best epoch by this validation metric is kept
+    select: Metric | None = None  # the epoch that is kept; None: nll on pretrained weights, else accuracy
+    keep: Literal["auto", "best", "last"] = "auto"  # last: few validation images choose no epoch well
+    frozen_head: Literal["auto", "off"] = "auto"  # pretrained: a head on the frozen network is what has to be beaten
     patience: int | None = None  # stop after so many epochs without improvement
     checkpoint_minutes: float = 10.0  # besides after each epoch
     checkpoint_updates: int | None = None
@@ -170,9 +179,9 @@ def _check(config: TrainConfig, where: str | Path) -> None:
     """Values that have the right type and no meaning."""
     engine, schedule, data, optimizer = config.engine, config.schedule, config.data, config.optimizer
     limits: list[tuple[str, float | None, float, float]] = [
-        ("schedule.epochs", schedule.epochs, 1, 1e9),
-        ("schedule.warmup_epochs", schedule.warmup_epochs, 0, schedule.epochs),
-        ("schedule.cooldown_epochs", schedule.cooldown_epochs, 0, schedule.epochs - 1),
+        ("schedule.epochs", schedule.epochs, 0, 1e9),
+        ("schedule.warmup_epochs", schedule.warmup_epochs, 0, schedule.epochs or 1e9),
+        ("schedule.cooldown_epochs", schedule.cooldown_epochs, 0, (schedule.epochs or 1e9) - 1),
         ("model.crop_pct", config.model.crop_pct, 0.1, 1),
         ("engine.batch_size", engine.batch_size, 1, 1e9),
         ("engine.accumulate", engine.accumulate, 1, 1e9),
@@ -187,6 +196,8 @@ def _check(config: TrainConfig, where: str | Path) -> None:
         ("optimizer.lr", optimizer.lr, 0, 1e6),
         ("optimizer.weight_decay", optimizer.weight_decay, 0, 1e6),
         ("optimizer.clip_norm", optimizer.clip_norm, 1e-12, 1e12),
+        ("model.train_last", config.model.train_last, 1, 1e9),
+        ("optimizer.head_lr_factor", optimizer.head_lr_factor, 0, 1e6),
         ("model.image_size", config.model.image_size, 1, 65536),
         ("augment.pad", config.augment.pad, 0, 1),
         ("augment.views", config.augment.views, 1, 1024),

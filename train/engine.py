@@ -27,17 +27,19 @@ from calibrant.train.data.pixel_source import prepare_images, worker_count
 from calibrant.train.data.pixels import BadImage, FileStore, PixelStore
 from calibrant.train.data.sources import SAMPLER_STRENGTH, donors_of, read_data, sampling_weights
 from calibrant.train.data.split import Splits
+from calibrant.train.defaults import resolved
 from calibrant.train.distributed import Ranks, barrier, pick_device, processes, same_start
 from calibrant.train.evaluate import EvalSource
 from calibrant.train.loop.epochs import Epoch
-from calibrant.train.loop.optim import build_optimizer, build_schedule, default_lr
+from calibrant.train.loop.frozen_head import LinearHead, can_have_one, fit_frozen_head
+from calibrant.train.loop.optim import build_optimizer, build_schedule
 from calibrant.train.loop.parts import Parts, autocast
 from calibrant.train.loop.trainer import Trainer
 from calibrant.train.losses import create_loss
 from calibrant.train.losses.prior import total_correction
 from calibrant.train.losses.shared.loss import Loss
 from calibrant.train.model.feature_model import FeatureModel
-from calibrant.train.model.network import build_network
+from calibrant.train.model.network import build_network, zero_head
 from calibrant.train.model.synced_norm import Synced, sync_batch_norm
 from calibrant.train.run.checkpoint import remove_leftovers
 from calibrant.train.run.folder import CONFIG_FILE, MODEL_FILE, save_model
@@ -46,6 +48,7 @@ from calibrant.train.run.results import claim, write_results
 from calibrant.train.run.resume import state_to_go_on_from
 from calibrant.train.run.run_record import check_fingerprint, data_corrections, fingerprint_of, model_block, run_block
 from calibrant.train.seeds import seed_everything
+from calibrant.train.start_line import start_line
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +60,7 @@ def fit(
     resume: bool = False,
     overwrite: bool = False,
     on_epoch: Callable[[Epoch], None] | None = None,
+    on_start: Callable[[str], None] | None = None,
 ) -> Path:
     """Train, keep the best epoch, write predictions of the validation and test sets; gives the run folder.
 
@@ -67,7 +71,7 @@ def fit(
         raise ConfigError("no data", fix="pass --data DIR or set data.path")
     try:
         with processes(config.engine.device) as ranks:
-            return _fit(config, ranks, splits, resume=resume, overwrite=overwrite, on_epoch=on_epoch)
+            return _fit(config, ranks, splits, resume=resume, overwrite=overwrite, on_epoch=on_epoch, on_start=on_start)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise DataError(
@@ -86,30 +90,28 @@ def _fit(
     resume: bool,
     overwrite: bool,
     on_epoch: Callable[[Epoch], None] | None,
+    on_start: Callable[[str], None] | None,
 ) -> Path:
     device = pick_device(config.engine.device, ranks)
-    config = _resolved(config, device)
-    state = state_to_go_on_from(config) if resume else None
     splits = read_data(config.data) if splits is None else splits
+    config = resolved(config, splits, device)
+    state = state_to_go_on_from(config) if resume else None
     seed_everything(config.seed, "start")
     made = _make(config, splits, device, ranks)
     if ranks.first and state is None:
         claim(config.out, overwrite=overwrite)
     barrier()
     trainer = _trainer(config, splits, made, device, ranks, state)
+    if on_start is not None and ranks.first:
+        on_start(start_line(config, splits, made.network, made.preprocessing, device, trainer.parts.plan.steps))
+    if state is None and ranks.world == 1:
+        trainer.parts.head = _frozen_head(config, splits, made, device)
     trainer.train(on_epoch)
     barrier()
     if ranks.first:
         write_results(config, config.out, splits, trainer.parts, trainer.bad, device)
     barrier()
     return config.out
-
-
-def _resolved(config: TrainConfig, device: torch.device) -> TrainConfig:
-    """The configuration with the learning rate that it leaves open, fit for this device."""
-    if config.engine.amp == "fp16" and device.type != "cuda":
-        raise ConfigError(f"fp16 needs a CUDA device, this is {device.type}", where="engine.amp", fix="use bf16")
-    return replace(config, optimizer=replace(config.optimizer, lr=default_lr(config)))
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,9 @@ def _make(config: TrainConfig, splits: Splits, device: torch.device, ranks: Rank
     _refuse_auxiliary(loss, config.loss.name)
     if loss.needs_cosines:
         network.use_cosine_head()
+    elif config.model.head_init == "zero":
+        zero_head(network)
+    network.frozen_norms = config.engine.freeze_bn == "on"
     donors = donors_of(config, images, counts)
     corrections = data_corrections(config, counts, donors)
     if ranks.first:
@@ -178,6 +183,26 @@ def _trainer(
         check_fingerprint(state["fingerprint"], fingerprint, run)
         trainer.restore(state)
     return trainer
+
+
+def _frozen_head(config: TrainConfig, splits: Splits, made: _Made, device: torch.device) -> LinearHead | None:
+    """The head that training has to beat, where there can be one; its features cost a quarter of an epoch."""
+    whole = config.model.freeze == "none" and config.model.token_reduction is None
+    total = sum(made.corrections.values())
+    if config.engine.frozen_head == "off" or not whole or not can_have_one(made.network, made.loss, total):
+        return None
+    train = EvalSource(
+        splits.train,
+        made.preprocessing,
+        cache=False,
+        workers=worker_count(config, cache=False),
+        skip_bad=config.data.on_bad_image == "skip",
+        what="training images",
+    )
+    engine = config.engine
+    return fit_frozen_head(
+        made.network, train, batch_size=max(64, engine.batch_size), device=device, channels_last=engine.channels_last
+    )
 
 
 def _refuse_absent(counts: NDArray[np.int64], names: tuple[str, ...]) -> None:

@@ -9,6 +9,14 @@ from typing import Any
 
 from calibrant.errors import ConfigError, did_you_mean
 
+# A recipe is a paper's setting: what it leaves open is not decided by our defaults for fine-tuning.
+AS_PUBLISHED = {
+    "model": {"pretrained": False, "head_init": "model"},
+    "optimizer": {"head_lr_factor": 1.0},
+    "schedule": {"warmup_epochs": 0.0},
+    "engine": {"freeze_bn": "off", "select": "accuracy", "keep": "best", "frozen_head": "off"},
+}
+
 
 def settings() -> tuple[str, ...]:
     """Names of the settings, sorted."""
@@ -39,7 +47,7 @@ def recipe_table(name: str) -> dict[str, Any]:
         if part not in offered:
             raise ConfigError(f'{chosen[0]} has no variant "{part}"', where="--recipe", fix=did_you_mean(part, offered))
         table = laid_over(table, offered[part])
-    return table
+    return laid_over(AS_PUBLISHED, table)
 
 
 def _read(setting: str) -> dict[str, Any]:
@@ -64,7 +72,7 @@ def moved_schedule(schedule: Mapping[str, Any], epochs: int) -> dict[str, Any]:
         return {}
     moved: dict[str, Any] = {}
     for key in ("warmup_epochs", "cooldown_epochs", "decay_epochs"):
-        if key in schedule:
+        if schedule.get(key):
             least = 1 if key == "decay_epochs" else 0
             moved[key] = max(least, round(schedule[key] * epochs / before))
     if "milestones" in schedule:

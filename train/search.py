@@ -78,10 +78,12 @@ def search(
     `trials`: let Optuna propose so many, one after the other; None: the whole grid, of which `shard` is this machine's.
     """
     base = train_config(table, settings, where="search")
+    select = base.engine.select or "accuracy"
+    chosen = f"engine.select={select}"
     done: list[Trial] = []
 
     def jobs_of(proposals: Sequence[tuple[str, ...]]) -> list[TrainJob]:
-        return [_job(train_config(table, [*settings, *proposal], where="search")) for proposal in proposals]
+        return [_job(train_config(table, [*settings, *proposal, chosen], where="search")) for proposal in proposals]
 
     def note(job: TrainJob, proposal: tuple[str, ...]) -> None:
         trial = _trial(job, base.out, proposal)
@@ -93,7 +95,7 @@ def search(
     if trials is not None:
         if read_shard(shard)[1] != 1:
             raise ConfigError("Optuna proposes from what is known so far and cannot be sharded", where="--shard")
-        for proposal in _optuna(choices, trials, seed, done, base.engine.select):
+        for proposal in _optuna(choices, trials, seed, done, select):
             (job,) = jobs_of([proposal])
             run_jobs([job], base.out, workers=1, engine=engine)
             note(job, proposal)
@@ -104,7 +106,7 @@ def search(
         run_jobs(mine, base.out, workers=workers, engine=engine, what="trials")
         for job, proposal in zip(jobs, proposals, strict=True):
             note(job, proposal)
-    lower = metric(base.engine.select).better == "lower"
+    lower = metric(select).better == "lower"
     ranked = sorted(done, key=lambda t: t.value if lower else -t.value)
     rows = [
         {
@@ -115,7 +117,7 @@ def search(
         }
         for t in ranked
     ]
-    block = {"kind": "search", "format_version": 1, "metric": base.engine.select, "trials": rows}
+    block = {"kind": "search", "format_version": 1, "metric": select, "trials": rows}
     write_json(base.out / RESULT_FILE, block)
     return ranked
 
@@ -134,7 +136,7 @@ def _trial(job: TrainJob, out: Path, proposal: tuple[str, ...]) -> Trial | None:
         raise ModelError(result["failed"], where=out / job.folder, fix="leave this setting out")
     # null stands for an infinite NLL
     val = {name: math.inf if value is None else float(value) for name, value in result["val"].items()}
-    return Trial(proposal, out / job.folder, val[job.config.engine.select], val)
+    return Trial(proposal, out / job.folder, val[job.config.engine.select or "accuracy"], val)
 
 
 def _json(value: float) -> float | None:

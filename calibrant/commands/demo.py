@@ -229,7 +229,8 @@ def _train(asked: Demo, images: Path) -> Path:
     augment = {"crop": "pad", "pad": 0.1, "flip": "both" if asked.data == "leaves" else "none"}
     config = train_config({
         "out": str(asked.out / "run"), "seed": asked.seed, "data": {"path": str(images)}, "augment": augment,
-        "model": {"name": asked.model, "image_size": size, "crop_pct": 1.0}, "loss": {"name": asked.loss},
+        "model": {"name": asked.model, "pretrained": False, "image_size": size, "crop_pct": 1.0},
+        "loss": {"name": asked.loss},
         "optimizer": {"lr": 4e-3}, "schedule": {"epochs": asked.epochs, "warmup_epochs": min(3, asked.epochs / 4)},
         "engine": {"batch_size": 64},
     }, where="calibrant demo")  # fmt: skip

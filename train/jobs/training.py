@@ -14,13 +14,16 @@ from typing import Any
 from calibrant._version import __version__
 from calibrant.config import to_table
 from calibrant.errors import CalibrantError, ModelError
-from calibrant.train.config import TrainConfig
+from calibrant.train.config import TrainConfig, train_config
 from calibrant.train.jobs.job import changed
+from calibrant.train.recipe import AS_PUBLISHED, laid_over
 from calibrant.train.run.folder import CHECKPOINT_FILE, read_config, sha256_of
 from calibrant.train.run.history import read_history
 
 # Raised by hand when the same configuration trains to other weights than before.
 RESULTS_VERSION = 1
+# Jobs name what they change of this.
+_LENGTH = {"schedule": {"epochs": 30}}
 # What changes where a run lies and how fast it is, and nothing of what comes out.
 _FREE = {
     "": ("out",),
@@ -85,7 +88,7 @@ def told(run: Path, config: TrainConfig) -> dict[str, Any]:
 
 def train_key(config: TrainConfig, data: str | None = None) -> str:
     """Hash of what a training depends on. data: a hash of the images, which then may lie anywhere."""
-    table = changed(to_table(config), to_table(TrainConfig()))
+    table = changed(to_table(config), to_table(train_config(laid_over(AS_PUBLISHED, _LENGTH))))
     free: Mapping[str, tuple[str, ...]] = (
         _FREE if data is None else {**_FREE, "data": (*_FREE["data"], "path", "layout")}
     )

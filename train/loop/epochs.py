@@ -30,7 +30,7 @@ class Position:
     loss_rows: int = 0
     best: float | None = None
     best_tie: float | None = None  # NLL of the best epoch: decides between equal accuracies
-    best_epoch: int = 0
+    best_epoch: int = 0  # 0 beside a best: the head on the frozen network
     stale: int = 0  # epochs since the best one
 
 

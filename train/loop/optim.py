@@ -12,15 +12,6 @@ from calibrant.train.config import TrainConfig
 from calibrant.train.model.feature_model import FeatureModel
 
 
-def default_lr(config: TrainConfig) -> float:
-    if config.optimizer.lr is not None:
-        return config.optimizer.lr
-    tuned = config.model.pretrained or config.model.weights is not None
-    if config.optimizer.name in ("sgd", "momentum", "sgdp"):
-        return 0.01 if tuned else 0.05
-    return 1e-4 if tuned else 1e-3
-
-
 def build_optimizer(config: TrainConfig, network: FeatureModel, loss: nn.Module) -> torch.optim.Optimizer:
     """No decay on biases, norms and what the model exempts; the loss's parameters have none and their own rate.
 
@@ -45,7 +36,9 @@ def build_optimizer(config: TrainConfig, network: FeatureModel, loss: nn.Module)
         )
     else:
         groups = param_groups_weight_decay(bare, options.weight_decay, no_weight_decay_list=exempt)
-    lr = default_lr(config)
+    lr = options.lr
+    assert lr is not None  # decided by defaults.resolved()
+    groups = _with_own_rate(groups, network, lr * (options.head_lr_factor or 1.0), lr)
     own = [p for p in loss.parameters() if p.requires_grad]
     if own:
         groups.append({"params": own, "weight_decay": 0.0, "lr": options.loss_lr or lr})
@@ -67,13 +60,14 @@ def build_schedule(config: TrainConfig, optimizer: torch.optim.Optimizer, update
     """timm's scheduler by updates; `step_update(n)` alone decides the rates after n updates, so it needs no saving."""
     from timm.scheduler import create_scheduler_v2
 
-    s, lr = config.schedule, default_lr(config)
+    s, lr = config.schedule, config.optimizer.lr
+    assert lr is not None
     scheduler, _ = create_scheduler_v2(
         optimizer,
         sched=s.name,
         num_epochs=s.epochs - s.cooldown_epochs,
         decay_rate=s.decay_rate,
-        warmup_epochs=s.warmup_epochs,
+        warmup_epochs=s.warmup_epochs or 0.0,
         warmup_lr=min(s.warmup_lr, lr),
         min_lr=min(s.min_lr, lr),
         decay_epochs=s.decay_epochs,
@@ -82,3 +76,19 @@ def build_schedule(config: TrainConfig, optimizer: torch.optim.Optimizer, update
         updates_per_epoch=updates_per_epoch,
     )
     return scheduler
+
+
+def _with_own_rate(groups: list[dict[str, Any]], network: FeatureModel, rate: float, lr: float) -> list[dict[str, Any]]:
+    """The groups with the classifier's parameters in groups of their own, which have `rate`."""
+    if rate == lr:
+        return groups
+    head = {id(p) for layer in network.classifier_layers() for p in layer.parameters()}
+    parted: list[dict[str, Any]] = []
+    for group in groups:
+        inside = [p for p in group["params"] if id(p) in head]
+        outside = [p for p in group["params"] if id(p) not in head]
+        if outside:
+            parted.append({**group, "params": outside})
+        if inside:
+            parted.append({**group, "params": inside, "lr": rate})
+    return parted

@@ -15,6 +15,7 @@ from calibrant.train.augment.saliency import Saliency
 from calibrant.train.data.loader import Batch, BatchPlan
 from calibrant.train.distributed import Ranks
 from calibrant.train.evaluate import EvalSource
+from calibrant.train.loop.frozen_head import LinearHead
 from calibrant.train.losses.shared.loss import Loss
 from calibrant.train.model.feature_model import FeatureModel
 from calibrant.train.model.synced_norm import Synced
@@ -37,6 +38,7 @@ class Parts:
     ranks: Ranks
     saliency: Saliency | None = None  # where mixing or transplants ask for it
     norms: Sequence[Synced] = ()
+    head: LinearHead | None = None  # on the frozen network: kept unless training beats it
 
 
 def autocast(amp: str, device: torch.device) -> AbstractContextManager[None]:

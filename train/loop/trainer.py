@@ -23,6 +23,7 @@ from calibrant.train.data.pixels import BadImage
 from calibrant.train.distributed import any_rank, gather_uneven, same_buffers
 from calibrant.train.evaluate import run_network, validation_metrics
 from calibrant.train.loop.epochs import Epoch, Position, is_better
+from calibrant.train.loop.frozen_head import put
 from calibrant.train.loop.interrupts import Interrupts
 from calibrant.train.loop.mixing import mixed
 from calibrant.train.loop.parts import Parts, autocast
@@ -70,6 +71,9 @@ class Trainer:
         """From where the run stands to its end, or to the first interrupt (which leaves a checkpoint)."""
         epochs = self.config.schedule.epochs
         if self.at.update == 0 and self.at.step == 0:
+            offered = self._offer_frozen_head()
+            if offered is not None and on_epoch is not None:
+                on_epoch(offered)
             self._checkpoint()
         with self._interrupts.caught():
             while self.at.epoch < epochs and not self._out_of_patience():
@@ -189,11 +193,11 @@ class Trainer:
         probs, labels = self.validate()
         val = validation_metrics(probs, labels)
         parts.loss.on_validation(torch.from_numpy(probs).to(parts.device), torch.from_numpy(labels).to(parts.device))
-        best = is_better(val, at.best, at.best_tie, by=self.config.engine.select)
+        best = self._is_kept(val)
         if best:
             if parts.ranks.first:
                 self.save_best(self.evaluated())
-            at.best, at.best_tie, at.best_epoch = val[self.config.engine.select], val["nll"], at.epoch + 1
+            at.best, at.best_tie, at.best_epoch = val[self._metric], val["nll"], at.epoch + 1
         at.stale = 0 if best else at.stale + 1
         train_loss = at.loss_sum / max(1, at.loss_rows)
         at.epoch, at.step, at.loss_sum, at.loss_rows = at.epoch + 1, 0, 0.0, 0
@@ -209,6 +213,46 @@ class Trainer:
         self._checkpoint()
         return Epoch(at.epoch, self.config.schedule.epochs, train_loss, val, best, seconds)
 
+    def _is_kept(self, val: dict[str, float]) -> bool:
+        """With `keep = last` only the end of the schedule is compared, and with the frozen head only: of few images
+        the best of many epochs is the luckiest.
+        """
+        at = self.at
+        if self.config.engine.keep == "last":
+            head = at.best is not None and at.best_epoch == 0
+            if not head:
+                return True
+            if at.epoch + 1 < self.config.schedule.epochs:
+                return False
+        return is_better(val, at.best, at.best_tie, by=self._metric)
+
+    def _offer_frozen_head(self) -> Epoch | None:
+        """Keep the network with that head as epoch 0, and start as it was."""
+        at, parts, head = self.at, self.parts, self.parts.head
+        if head is None:
+            return None
+        started = time.monotonic()
+        layer = parts.network.classifier_layers()[0]
+        before = {name: t.clone() for name, t in layer.state_dict().items()}
+        put(parts.network, head)
+        val = validation_metrics(*self.validate(parts.network))
+        self.save_best(parts.network)
+        layer.load_state_dict(before)
+        at.best, at.best_tie = val[self._metric], val["nll"]
+        seconds = time.monotonic() - started
+        if self.history is not None:
+            self.history.append({
+                "epoch": 0, "update": 0, "lr": parts.optimizer.param_groups[0]["lr"],
+                "train": {"loss": head.nll}, "val": val, "loss": {},
+                "best": True, "seconds": round(seconds, 3), "head": head.name,
+            })  # fmt: skip
+        return Epoch(0, self.config.schedule.epochs, head.nll, val, True, seconds)
+
+    @property
+    def _metric(self) -> str:
+        assert self.config.engine.select is not None  # decided by defaults.resolved()
+        return self.config.engine.select
+
     # ---- validation ----
 
     def evaluated(self) -> FeatureModel:
@@ -216,12 +260,12 @@ class Trainer:
         network: FeatureModel = self.parts.ema.module if self.parts.ema is not None else self.parts.network
         return network
 
-    def validate(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    def validate(self, network: FeatureModel | None = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Probabilities and labels of the validation set, the same on every rank."""
         parts, engine = self.parts, self.config.engine
         parts.loss.eval()
         out = run_network(
-            self.evaluated(),
+            network or self.evaluated(),
             parts.val,
             batch_size=max(engine.batch_size, 64) // parts.ranks.world or 1,
             device=parts.device,

@@ -49,6 +49,7 @@ class FeatureModel(nn.Module):
         self.recipe, self.feature_dim, self.num_classes = find_recipe(network, self.input_size)
         self._forward, self._layers = RECIPES[self.recipe]
         self.frozen = False  # the backbone stays in eval mode
+        self.frozen_norms = False  # batch norms keep the statistics that they came with
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self._forward(self.network, x)
@@ -63,7 +64,18 @@ class FeatureModel(nn.Module):
             self.network.eval()
             for layer in self.classifier_layers():
                 layer.train()
+        if mode:
+            for module in self.network.modules():
+                if self._stays_as_it_is(module):
+                    module.eval()
         return self
+
+    def _stays_as_it_is(self, module: nn.Module) -> bool:
+        """A batch norm that keeps its statistics, or a layer of which nothing learns."""
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and self.frozen_norms:
+            return True
+        own = list(module.parameters(recurse=False))
+        return bool(own) and not any(p.requires_grad for p in own)
 
     def classifier_layers(self) -> tuple[nn.Module, ...]:
         """The layers whose output rows are the classes.

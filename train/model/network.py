@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from torch import nn
+
+from calibrant.errors import ModelError
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.config import TrainConfig
 from calibrant.train.model.evaluation_transform import evaluation_transform
@@ -15,7 +18,7 @@ def build_network(config: TrainConfig, num_classes: int) -> tuple[FeatureModel, 
     network = build_model(
         m.name,
         num_classes,
-        pretrained=m.pretrained,
+        pretrained=m.pretrained is True,
         weights=m.weights,
         input_size=size,
         token_reduction=m.token_reduction,
@@ -24,6 +27,10 @@ def build_network(config: TrainConfig, num_classes: int) -> tuple[FeatureModel, 
     )
     if m.freeze == "backbone":
         freeze_backbone(network)
+    if m.train_last is not None:
+        train_last(network, m.train_last)
+    if config.engine.grad_checkpointing:
+        _recompute(network, m.name)
     return network, evaluation_transform(network, crop_pct=m.crop_pct, normalise=m.normalise, small_stem=m.small_stem)
 
 
@@ -35,3 +42,39 @@ def freeze_backbone(network: FeatureModel) -> None:
         for p in layer.parameters():
             p.requires_grad_(True)
     network.frozen = True
+
+
+def zero_head(network: FeatureModel) -> None:
+    """Every class equally likely at the start: loss ln C, where timm's initial classifier of a pretrained network
+    begins at several times that.
+    """
+    for layer in network.classifier_layers():
+        for p in layer.parameters():
+            nn.init.zeros_(p)
+
+
+def train_last(network: FeatureModel, stages: int) -> None:
+    """Only the last `stages` groups of layers learn, as timm orders them, and the classifier."""
+    from timm.models import group_parameters
+
+    bare = network.network
+    if not hasattr(bare, "group_matcher"):
+        raise ModelError(f"{type(bare).__name__} has no order of layers", where="model.train_last", fix="leave it out")
+    order = group_parameters(bare, bare.group_matcher(coarse=True), reverse=True)  # type: ignore[operator]
+    classifier = {id(p) for layer in network.classifier_layers() for p in layer.parameters()}
+    named = dict(bare.named_parameters())
+    places = sorted({place for name, place in order.items() if id(named[name]) not in classifier})
+    if len(places) > 1 and places[-1] == max(order.values()):
+        places = places[:-1]  # a norm that stands with the classifier is no stage of its own
+    for name, place in order.items():
+        learns = place >= places[-min(stages, len(places))] or id(named[name]) in classifier
+        named[name].requires_grad_(learns)
+
+
+def _recompute(network: FeatureModel, name: str) -> None:
+    if not hasattr(network.network, "set_grad_checkpointing"):
+        raise ModelError(f"{name} cannot recompute its activations", where="engine.grad_checkpointing")
+    try:
+        network.network.set_grad_checkpointing(True)  # type: ignore[operator]
+    except (AssertionError, NotImplementedError):
+        raise ModelError(f"{name} cannot recompute its activations", where="engine.grad_checkpointing") from None

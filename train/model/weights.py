@@ -117,6 +117,26 @@ def must_answer_from_cache(name: str) -> bool:
     return False
 
 
+def weights_at_hand(name: str) -> bool:
+    """Whether pretrained weights of `name` lie in the cache, or the hub can be asked for them."""
+    import os
+
+    from timm.models import get_pretrained_cfg, is_model
+
+    cfg = get_pretrained_cfg(name) if is_model(name) else None
+    if cfg is None or not cfg.has_weights:
+        return False
+    if _is_cached(cfg.hf_hub_id):
+        return True
+    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
+        return False
+    try:
+        must_answer_from_cache(name)
+    except ModelError:
+        return False
+    return True
+
+
 @contextmanager
 def offline_if(offline: bool) -> Iterator[None]:
     """While it lasts the hub's library answers from its cache and asks nobody."""

@@ -13,9 +13,10 @@ from calibrant.config import to_table
 from calibrant.errors import ConfigError, did_you_mean
 from calibrant.train.config import DataConfig, TrainConfig, train_config
 from calibrant.train.data.sources import read_data
+from calibrant.train.defaults import SCRATCH_EPOCHS
 from calibrant.train.jobs.job import read_result
 from calibrant.train.jobs.training import TrainJob, train_key
-from calibrant.train.recipe import laid_over, moved_schedule, recipe_table
+from calibrant.train.recipe import AS_PUBLISHED, laid_over, moved_schedule, recipe_table
 from calibrant.train.study.file import Part, Scale, StudyFile
 
 
@@ -121,11 +122,11 @@ class Trainings:
     def _config(self, d: Part, n: Part, m: Part, seed: int, taken: Mapping[str, float]) -> TrainConfig:
         plan, scale = self.plan, self.plan.scale
         recipe = "/".join(part for part in (d.recipe, n.recipe, m.recipe) if part)
-        table: dict[str, Any] = recipe_table(recipe) if d.recipe else {}
+        table: dict[str, Any] = recipe_table(recipe) if d.recipe else dict(AS_PUBLISHED)
         for over in (plan.study.base, d.set, n.set, m.set, scale.set):
             table = laid_over(table, over)
         schedule = dict(table.get("schedule", {}))
-        before = schedule.get("epochs", TrainConfig().schedule.epochs)
+        before = schedule.get("epochs") or SCRATCH_EPOCHS
         epochs = round(scale.epochs) if scale.epochs > 1 else max(1, round(scale.epochs * before))
         table["schedule"] = {**schedule, **moved_schedule(schedule, epochs), "epochs": epochs}
         if plan.weights is not None:

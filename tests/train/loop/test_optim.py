@@ -33,7 +33,13 @@ def test_rates_follow_the_schedule_by_updates(small: Small) -> None:
 
 
 def test_layer_decay_and_the_loss_s_own_group_reach_the_optimizer(small: Small) -> None:
-    config = small("model.name=test_vit", "optimizer.layer_decay=0.5", "optimizer.loss_lr=0.5", "loss.name=fedlas-ls")
+    config = small(
+        "model.name=test_vit",
+        "optimizer.layer_decay=0.5",
+        "optimizer.loss_lr=0.5",
+        "optimizer.lr=0.1",
+        "loss.name=fedlas-ls",
+    )
     network, _ = build_network(config, 3)
     loss = create_loss("fedlas-ls", num_classes=3)
     optimizer = build_optimizer(config, network, loss)
