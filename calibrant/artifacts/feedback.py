@@ -14,8 +14,9 @@ format; then
 
 `logits` are those that the deployed file returned, before any per-request knob. `ms` is the time in the queue and in
 the network, in milliseconds, of the request that the row came with; logs of before it was recorded lack it. Labels may
-come before their predictions, twice, or never; the last label of an id counts, and the first prediction. A line that
-was cut off by a crash is skipped and counted.
+come before their predictions, twice, or never; the last label of an id counts, and the first prediction. What was
+answered again under an id has no label of its own, but it was traffic, and counts as such. A line that was cut off by
+a crash is skipped and counted.
 """
 
 from __future__ import annotations
@@ -59,6 +60,15 @@ class Arrivals:
 
 
 @dataclass(frozen=True)
+class Again:
+    """Answers under ids that had one already, in the order of the log; `before`: how many of the others came first."""
+
+    before: NDArray[np.int64]
+    times: NDArray[np.float64]
+    logits: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
 class Served:
     """Everything that one deployed file predicted, with the labels that are known; -1 is unknown.
 
@@ -72,6 +82,13 @@ class Served:
     labels: NDArray[np.int64]
     latency_ms: NDArray[np.float32]
     arrivals: Arrivals
+    again: Again
+
+    @property
+    def traffic(self) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+        """Times and logits of every answer, also of those under an id that had one, as they stand in the log."""
+        again = self.again
+        return np.insert(self.times, again.before, again.times), np.insert(self.logits, again.before, again.logits, 0)
 
     def predictions(self) -> Predictions:
         """As a predictions file of the deployed logits: temperature and prior are applied already."""
@@ -215,20 +232,26 @@ def _gather(record: dict[str, Any], gathered: dict[str, _Gathered], labels: dict
 
 def _join(block: _Gathered, labels: dict[tuple[str, str], _Label], seen: set[tuple[str, str]]) -> tuple[Served, int]:
     keep: list[int] = []
+    repeated: list[int] = []
+    before: list[int] = []
     for row, id_ in enumerate(block.ids):
         key = (block.model.name, id_)
         if key not in seen:
             seen.add(key)
             keep.append(row)
+        else:
+            repeated.append(row)
+            before.append(len(keep))
     classes = len(block.model.classes)
     logits = np.concatenate(block.logits) if block.logits else np.zeros((0, classes), np.float32)
     ids = tuple(block.ids[row] for row in keep)
     known = [labels.get((block.model.name, id_)) for id_ in ids]
     last = np.array([-1 if label is None else label.last for label in known], np.int64)
     took = np.array(block.ms, np.float32)  # None becomes NaN
-    times = np.array([block.times[row] for row in keep])
-    served = Served(block.model, ids, times, logits[keep], last, took[keep], _arrivals(known))
-    return served, len(block.ids) - len(keep)
+    times = np.array(block.times, np.float64)
+    again = Again(np.array(before, np.int64), times[repeated], logits[repeated])
+    served = Served(block.model, ids, times[keep], logits[keep], last, took[keep], _arrivals(known), again)
+    return served, len(repeated)
 
 
 def _arrivals(known: Sequence[_Label | None]) -> Arrivals:

@@ -145,15 +145,19 @@ def _as_watched(
     """
     watch = watch_of(served)
     alarms = Alarms(log_p.shape[1], watch)
-    since = served.times[order] >= watch.since
-    alarms.answered(log_p[since])
+    answered = log_p[served.times[order] >= watch.since]
+    if len(served.again.times):  # the server counts a request that came twice as two, and labels one
+        times, logits = served.traffic
+        now = np.argsort(times, kind="stable")
+        answered = served_log_p(logits[now].astype(np.float64))[times[now] >= watch.since]
+    alarms.answered(answered)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     arrived = served.arrivals.times >= watch.since
     rows, first = served.arrivals.rows[arrived], served.arrivals.labels[arrived]
     alarms.labelled(log_p[place[rows]], first)
     window = [LabelledRow.of(log_p[place[row]], int(served.labels[row])) for row in rows[-watch.window :]]
-    answered = log_p[since if since.any() else slice(None)][-watch.window :]
+    answered = (answered if len(answered) else log_p)[-watch.window :]
 
     def expected(confidence: NDArray[np.float64]) -> ExpectedAccuracy:
         return expected_accuracy(confidence, gap=gap[0], gap_variance=gap[1])

@@ -73,6 +73,19 @@ def test_a_repeated_id_counts_once(tmp_path: Path) -> None:
     np.testing.assert_array_equal(log.served[0].logits, _logits(1, 1))
 
 
+def test_a_repeated_answer_is_traffic_in_its_place(tmp_path: Path) -> None:
+    writer = FeedbackWriter(tmp_path)
+    writer.predictions(MODEL, ["a", "b", "a"], [1.0, 2.0, 2.0], np.float32([[1, 0], [2, 0], [3, 0]]))
+    writer.predictions(MODEL, ["b", "c"], [2.0, 4.0], np.float32([[4, 0], [5, 0]]))
+    writer.labels("birds", ["b"], [1])
+    writer.close()
+    (served,) = read_feedback(tmp_path).served
+    times, logits = served.traffic
+    assert times.tolist() == [1, 2, 2, 2, 4]
+    assert logits[:, 0].tolist() == [1, 2, 3, 4, 5]
+    assert (served.ids, served.labels.tolist()) == (("a", "b", "c"), [-1, 1, -1])
+
+
 def test_a_line_that_was_cut_off_is_skipped_and_never_continued(tmp_path: Path) -> None:
     writer = FeedbackWriter(tmp_path)
     writer.predictions(MODEL, ["a"], [0.0], _logits(1))

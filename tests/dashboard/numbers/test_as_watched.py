@@ -106,3 +106,23 @@ def test_a_log_that_does_not_say_has_the_alarms_of_a_server_that_says_nothing(tm
         monitor.record(f"r{k}", logits[k : k + 1])
     monitor.label([f"r{k}" for k in range(4000)], labels.tolist())
     _agree(monitor, tmp_path)
+
+
+def test_a_request_that_came_twice_is_traffic_twice_and_labelled_once(tmp_path: Path) -> None:
+    """Retries under the same id: the server cannot know them for what they are, and the reader counts as it did."""
+    rng = np.random.default_rng(5)
+    writer = FeedbackWriter(tmp_path)
+    monitor = Monitor(Model("birds", "1", "sha", CLASSES), CARD, MonitorConfig(), writer)
+    for first in range(0, 5000, 250):
+        logits, labels = _rows(250, rng, sharper=1.0 if first < 3000 else 3.0)
+        for k in range(250):
+            monitor.record(f"r{first + k}", logits[k : k + 1])
+            if k % 3 == 0:  # once more, at times with another answer, as after a change of the picture
+                monitor.record(f"r{first + k - k % 2}", logits[k : k + 1] + k % 2)
+        monitor.label([f"r{first + k}" for k in range(200)], labels[:200].tolist())
+    monitor.flush()
+    writer.close()
+    found = _agree(monitor, tmp_path)
+    assert found.rows == 5000
+    assert found.alarms["confidence"].rows > 5000
+    assert found.alarms["confidence"].fired_at is not None
