@@ -18,6 +18,7 @@ from calibrant.artifacts.predictions import PredictionsFile, Source
 from calibrant.calibration.calibrators import Calibrator, fit
 from calibrant.calibration.cross_fit import cross_fitted, inside
 from calibrant.calibration.decisions import Decisions, with_decisions
+from calibrant.calibration.doubts import rounding_note, sharpening_note
 from calibrant.calibration.evaluation import Evaluation, evaluate
 from calibrant.calibration.formula import Formula, with_prior
 from calibrant.calibration.label_shift.files import resolved, served_file
@@ -25,6 +26,7 @@ from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.populations import Population
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.accumulate import statistics_of
+from calibrant.calibration.statistics.sidecar import refuse_weights
 from calibrant.calibration.verdict.case import Case, JudgedRows, Trial
 from calibrant.calibration.verdict.judge import judge
 from calibrant.calibration.verdict.policy import MARGIN
@@ -70,6 +72,7 @@ def judged_fit(
     data = file.read().labelled()
     if len(data) == 0:
         raise DataError("no row has a label", where=path, fix="calibration needs labelled predictions")
+    refuse_weights(data, path)
     name = target_prior if target_prior in (None, UNIFORM) else Path(target_prior).name
     if served_file(target_prior) is not None:
         target_prior = resolved(target_prior, path)
@@ -121,6 +124,13 @@ def judged_fit(
             "verdict": verdict.without_commands().to_dict(),
         },
     )
+    doubt = sharpening_note(
+        calibrator.parameters.get("temperature"), before.mean_confidence.value, before.accuracy.value
+    )
+    if source.rounded is not None:
+        doubt = rounding_note(z, y, source.rounded)
+    if doubt is not None:
+        calibrator = replace(calibrator, fit={**calibrator.fit, "note": doubt})
     if decisions is None:
         return FileFit(calibrator, verdict)
     elsewhere = None  # rows that follow the target prior, or are to stand for themselves, weigh the same
@@ -155,7 +165,7 @@ def _validation(path: Path) -> Path:
 
 
 def _over_rows(target_prior: str, source: Source, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The shares wanted for; uniform means over the classes that have rows."""
+    """The shares asked for; uniform means over the classes that have rows."""
     if target_prior.strip() == UNIFORM:
         return (rows > 0).astype(np.float64)
     return read_prior(target_prior, source.class_names, train=source.train_prior)

@@ -25,9 +25,14 @@ _KEPT = 512
 def header_of(files: tuple[Stamp, ...]) -> tuple[int, Source]:
     if not files:
         raise DataError("the folder holds no .parquet file")
-    path = files[0].path if len(files) == 1 else files[0].path.parent
-    found = PredictionsFile.open(path)
+    found = opened(files)
     return found.rows, found.source
+
+
+@lru_cache(4)
+def opened(files: tuple[Stamp, ...]) -> PredictionsFile:
+    """A file ready to be read; one of another tool, which is read whole, is kept."""
+    return PredictionsFile.open(files[0].path if len(files) == 1 else files[0].path.parent)
 
 
 @lru_cache(_KEPT)

@@ -17,7 +17,8 @@ from calibrant.errors import DataError
 
 MAX_DEPTH = 6
 MAX_FILES = 50_000
-_SUFFIXES = (".parquet", ".json", ".jsonl", ".onnx")
+TABLES = (".npz", ".npy", ".csv", ".tsv", ".jsonl")  # that may hold predictions, besides Parquet
+_SUFFIXES = (".parquet", ".json", ".onnx", *TABLES)
 _TEMPORARY = re.compile(r"^\.|\.tmp\.")
 
 

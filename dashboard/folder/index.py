@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from calibrant.artifacts.foreign.roles import NoScores
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.artifacts.predictions import Source
 from calibrant.calibration.calibrators import Calibrator
@@ -24,7 +25,7 @@ from calibrant.dashboard.folder.artifacts import (
     TokenGallery,
 )
 from calibrant.dashboard.folder.contents import calibrator_of, card_of, header_of, object_of, tokens_of
-from calibrant.dashboard.folder.files import Trouble, inside, name_below, stamp, stamps, walk
+from calibrant.dashboard.folder.files import TABLES, Trouble, inside, name_below, stamp, stamps, walk
 from calibrant.errors import CalibrantError
 
 T = TypeVar("T")
@@ -34,6 +35,7 @@ FEATURES_FILE = "features.json"
 SWEEP_FILE = "results.parquet"
 FEEDBACK_SUFFIX = ".feedback.jsonl"
 _RUN_FILES = ("config.json", "metrics.jsonl")
+_NO_TABLES = (".stats.npz", "metrics.jsonl", FEEDBACK_SUFFIX)
 
 
 def scan(root: Path) -> Shelf:
@@ -93,6 +95,8 @@ class _Reader:
         try:
             return load(path)
         except CalibrantError as error:
+            if isinstance(error, NoScores) and path.suffix in TABLES:
+                return None  # a table about something else
             self.troubles.append(Trouble(name_below(self.root, path), error.what, error.fix or ""))
         except (OSError, UnicodeError, ValueError) as error:
             what = getattr(error, "strerror", None) or type(error).__name__
@@ -116,13 +120,16 @@ def _prediction_sets(root: Path, folder: Path, files: list[Path]) -> Iterator[tu
     predictions/test.parquet is a set, predictions/test/*.parquet are the shards of one; a Parquet file elsewhere
     belongs to the folder that it lies in.
     """
+    owner = folder.parent if folder.name == "predictions" and folder != root else folder
+    for table in files:
+        if table.suffix in TABLES and not table.name.endswith(_NO_TABLES):
+            yield owner, table.name, table
     tables = [f for f in files if f.suffix == ".parquet" and f.name != SWEEP_FILE]
     if not tables:
         return
     if folder != root and folder.parent != root and folder.parent.name == "predictions":
         yield folder.parent.parent, folder.name, folder
         return
-    owner = folder.parent if folder.name == "predictions" and folder != root else folder
     for table in tables:
         yield owner, table.stem, table
 

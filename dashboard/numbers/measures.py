@@ -34,6 +34,7 @@ from calibrant.calibration.metrics.binned_errors import ece_of, over_under_of
 from calibrant.calibration.statistics.bins import Bins, equal_mass
 from calibrant.calibration.statistics.mass import mass_bins, mass_rows
 from calibrant.calibration.statistics.statistics import Statistics, for_file
+from calibrant.dashboard.folder.contents import opened
 from calibrant.dashboard.numbers import rows as single_rows
 from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.shares import class_weights
@@ -64,7 +65,7 @@ def statistics(scored: Scored, target: Target = None) -> Statistics:
 
 @lru_cache(128)
 def _statistics(scored: Scored) -> Statistics:
-    return for_file(scored.path.path, scored.formula())
+    return for_file(scored.path.path, scored.formula(), file=opened(scored.files))
 
 
 def weights_of(found: Statistics, target: Target) -> NDArray[np.float64]:

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.artifacts.predictions import PredictionsFile
 from calibrant.calibration.statistics.bins import equal_mass_index, equal_width_index
+from calibrant.dashboard.folder.contents import opened
 from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.errors import DataError
 
@@ -43,7 +43,7 @@ class Row:
 @lru_cache(4)
 def rows_of(scored: Scored) -> Rows:
     """Confidence, prediction and label of each row: 24 bytes a row."""
-    file = PredictionsFile.open(scored.path.path)
+    file = opened(scored.files)
     formula = scored.formula()
     position, confidence = np.empty(file.rows, np.int64), np.empty(file.rows, np.float64)
     predicted, label = np.empty(file.rows, np.int32), np.empty(file.rows, np.int32)
@@ -111,9 +111,12 @@ def _ids(scored: Scored, positions: NDArray[np.int64]) -> list[str]:
     """Ids of some rows, from the row groups that hold them."""
     import pyarrow.parquet as pq
 
+    file_of = opened(scored.files)
+    if file_of.foreign is not None:
+        return [file_of.foreign.ids[p] for p in positions.tolist()]
     found: dict[int, str] = {}
     start = 0
-    for shard in PredictionsFile.open(scored.path.path).shards:
+    for shard in file_of.shards:
         with pq.ParquetFile(shard) as file:
             named = "id" in file.schema_arrow.names
             for group in range(file.num_row_groups):

@@ -31,6 +31,7 @@ FORMATS = (
     Format((".pt", ".pth"), read_torch),
 )
 ENDINGS = tuple(ending for f in FORMATS for ending in f.endings)
+LIGHT_ENDINGS = tuple(e for e in ENDINGS if e not in (".pt", ".pth"))  # read without torch
 _PICKLES = (".pkl", ".pickle", ".joblib")
 
 

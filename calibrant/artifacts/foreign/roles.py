@@ -49,6 +49,10 @@ _PREFIX = re.compile(
 _LABEL_PREFIX = re.compile(r"^(labels?|targets?|y_true|y|true|gt)[_.\-: ]+(?P<name>.+)$", re.IGNORECASE)
 
 
+class NoScores(DataError):
+    """A table about something else."""
+
+
 @dataclass(frozen=True)
 class Named:
     """Names of columns that the user gives; `scores` may hold patterns."""
@@ -186,10 +190,10 @@ def _scores(
     if one:
         return usable[one[0]].astype(np.float64)[:, None], None, {one[0]}
     floats = [n for n in single if usable[n].dtype.kind == "f"]
-    found = floats if floats else single
+    found = floats if floats or len(single) < 2 else single
     if not found:
         held = ", ".join(list(left)[:8]) or "nothing but labels"
-        raise DataError(
+        raise NoScores(
             f"has no column of scores (it has {held})",
             where=where,
             fix="call it logits or probabilities, write a column for each class, or name them: --scores",

@@ -17,7 +17,7 @@ from calibrant.dashboard.numbers import deployed, measures
 from calibrant.dashboard.numbers.measures import Summary
 from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.dashboard.views.overview import comparison
-from calibrant.dashboard.widgets import elements
+from calibrant.dashboard.widgets import elements, upload
 from calibrant.dashboard.widgets.markdown_escape import plain
 from calibrant.errors import CalibrantError
 
@@ -53,6 +53,7 @@ def render(shelf: Shelf) -> None:
     if not shelf.runs and not shelf.models:
         elements.troubles(shelf.troubles)
         _empty(shelf)
+        upload.offer(shelf.root)
         return
     troubles = list(shelf.troubles)
     rows = _rows(shelf, troubles)
@@ -70,6 +71,7 @@ def render(shelf: Shelf) -> None:
     if shelf.models:
         st.subheader("Deployed files")
         _model_table(files)
+    upload.offer(shelf.root)
 
 
 def _many(n: int, what: str) -> str:

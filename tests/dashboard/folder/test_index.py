@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -76,8 +77,21 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_there(tmp_path: Path) -> N
     assert set(troubles) == {
         "foreign.parquet", "half.parquet", "newer/calibrator.json", "cut-calibrator.json", "model.onnx",
     }  # fmt: skip
-    assert "no column `logits`" in troubles["foreign.parquet"]
+    assert "no column of scores (it has x)" in troubles["foreign.parquet"]
     assert "99 is newer" in troubles["newer/calibrator.json"]
 
 
 # ---- token pictures ----
+
+
+def test_predictions_of_other_tools_are_found_and_other_tables_left_alone(tmp_path: Path) -> None:
+    logits, labels = logits_and_labels(40, seed=0)
+    np.savez(tmp_path / "mine.npz", logits=logits, labels=labels)
+    np.save(tmp_path / "other_logits.npy", logits)
+    np.save(tmp_path / "other_labels.npy", labels)
+    (tmp_path / "prices.csv").write_text("name,unit\nash,m3\n")
+    (tmp_path / "few.csv").write_text("a,b,label\n0.5,0.5,0\n")
+    shelf = scan(tmp_path)
+    assert names(shelf.runs[0].predictions) == ["mine.npz", "other_logits.npy"]
+    assert [t.where for t in shelf.troubles] == ["few.csv"]
+    assert "too few" in shelf.troubles[0].what
