@@ -20,7 +20,7 @@ import multiprocessing
 import os
 import time
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +32,15 @@ import numpy as np
 from calibrant.atomic import replacing
 from calibrant.calibration.compare import compare
 from calibrant.calibration.evaluation import calibration_errors, class_result, ranking, scores
-from calibrant.calibration.intervals.classwise import measure_classwise
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.intervals.smooth import measure_smooth
 from calibrant.calibration.metrics.ranking import area_under_risk_coverage, auroc_of
 from calibrant.calibration.metrics.smooth import smooth_ece_of
+from calibrant.calibration.metrics.table import metric
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.accumulate import statistics_of
 from calibrant.calibration.statistics.bins import equal_mass_index, equal_width_index
+from calibrant.calibration.statistics.statistics import Statistics
 from calibrant.shares import class_weights
 
 BINS = 15
@@ -50,6 +51,7 @@ METRICS = (
     "adaptive_ece", "classwise_ece", "class_ece", "rms_calibration_error", "mce", "smooth_ece", "aurc", "auroc",
     *(f"difference_{name}" for name in COMPARED),
 )  # fmt: skip
+ROW_ORDER = ("adaptive_ece", "smooth_ece", "aurc", "auroc")
 LOW = 0.93
 
 
@@ -88,67 +90,143 @@ def pool_of(classes: int, tail: int, shape: str) -> Pool:
     return Pool(logits, logits + 0.5 * rng.normal(size=z.shape), softmax(z))
 
 
+@dataclass(frozen=True)
+class ByClass:
+    """What each true class adds to the sums over a pool, so that the truth under any class weights is a product."""
+
+    rows: np.ndarray  # (C,)
+    hits: np.ndarray
+    top5: np.ndarray
+    nll: np.ndarray
+    brier: np.ndarray
+    claimed: np.ndarray  # (C, C): predicted as the second
+    size: np.ndarray  # (C, bins)
+    gap: np.ndarray  # (C, bins)
+
+
 @cache
-def truth(classes: int, tail: int, shape: str, prior: str) -> dict[str, Any]:
+def by_class(classes: int, tail: int, shape: str) -> ByClass:
     pool = pool_of(classes, tail, shape)
     q, p = pool.true, softmax(pool.logits)
-    share = q.mean(axis=0)
-    weight = np.ones(classes) if prior == "data" else 1.0 / (share * classes)
-    weighted = q * weight
-    row = weighted.sum(axis=1)  # expected weight of a row
-    total, here = row.sum(), np.arange(len(p))
-    predicted, confidence = p.argmax(axis=1), p.max(axis=1)
-    right = weighted[here, predicted]
-    hits = np.bincount(predicted, right, classes)
-    labelled, claimed = weighted.sum(axis=0), np.bincount(predicted, row, classes)
+    here, predicted, confidence = np.arange(len(p)), p.argmax(axis=1), p.max(axis=1)
+    right = q[here, predicted]
+    index = equal_width_index(confidence, BINS)
     top = np.argsort(-p, axis=1, kind="stable")[:, :5]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        f1 = 2 * hits / (labelled + claimed)
+    inside = np.zeros_like(q)
+    np.put_along_axis(inside, top, np.take_along_axis(q, top, axis=1), axis=1)
+    claimed, size = np.zeros((classes, classes)), np.zeros((BINS, classes))
+    np.add.at(claimed, predicted, q)
+    np.add.at(size, index, q)
+    claims, hits = np.zeros((BINS, classes)), np.zeros((BINS, classes))
+    np.add.at(claims, index, q * confidence[:, None])
+    np.add.at(hits, (index, predicted), right)
+    squares = (p**2).sum(axis=1)
+    return ByClass(
+        q.sum(axis=0), np.bincount(predicted, right, classes), inside.sum(axis=0), -(q * np.log(p)).sum(axis=0),
+        (q * (squares[:, None] - 2 * p + 1)).sum(axis=0), claimed.T, size.T, (claims - hits).T,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def truth(classes: int, tail: int, shape: str, weights: tuple[float, ...] | None) -> dict[str, Any]:
+    """Of the numbers that are sums over rows, the classes weighted; None: the data's own shares."""
+    t = by_class(classes, tail, shape)
+    w = np.ones(classes) if weights is None else np.array(weights)
+    total = float(w @ t.rows)
+    width, size = w @ t.gap / total, w @ t.size / total
+    gaps = np.divide(width, size, out=np.zeros(BINS), where=size > 0)
+    return {
+        "accuracy": w @ t.hits / total, "top5_accuracy": w @ t.top5 / total,
+        "nll": w @ t.nll / total, "brier": w @ t.brier / total,
+        "ece": np.abs(width).sum(), "over_ece": width.clip(0).sum(), "under_ece": (-width).clip(0).sum(),
+        "rms_calibration_error": np.sqrt((size * gaps**2).sum()), "gaps": gaps,
+        "recall": t.hits / t.rows,
+        "f1": 2 * w * t.hits / np.maximum(w * t.rows + w @ t.claimed, 1e-300),
+    }  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def truth_by_rows(classes: int, tail: int, shape: str, weights: tuple[float, ...] | None, name: str) -> float:
+    """Of the numbers that need the order of the rows."""
+    pool = pool_of(classes, tail, shape)
+    q, p = pool.true, softmax(pool.logits)
+    w = np.ones(classes) if weights is None else np.array(weights)
+    predicted, confidence, row = p.argmax(axis=1), p.max(axis=1), q @ w
+    right = q[np.arange(len(p)), predicted] * w[predicted]
     gap = confidence * row - right
-    out: dict[str, Any] = {
-        "accuracy": right.sum() / total,
-        "top5_accuracy": np.take_along_axis(weighted, top, axis=1).sum() / total,
-        "balanced_accuracy": float((hits / labelled).mean()),
-        "macro_f1": float(np.nanmean(f1)),
-        **losses(p, weighted, total),
-    }
-    width = np.bincount(equal_width_index(confidence, BINS), gap, BINS) / total
-    size = np.bincount(equal_width_index(confidence, BINS), row, BINS) / total
-    out |= {"ece": np.abs(width).sum(), "over_ece": width.clip(0).sum(), "under_ece": (-width).clip(0).sum()}
-    out["gaps"] = np.divide(width, size, out=np.zeros(BINS), where=size > 0)
-    out["rms_calibration_error"] = np.sqrt((size * out["gaps"] ** 2).sum())
-    mass = equal_mass_index(confidence, BINS, row)
-    out["adaptive_ece"] = np.abs(np.bincount(mass, gap, BINS)).sum() / total
-    unweighted = [
-        np.abs(np.bincount(equal_width_index(p[:, k], BINS), p[:, k] - q[:, k], BINS)).sum() for k in range(classes)
-    ]
-    out["classwise_ece"] = float(np.mean(unweighted)) / len(p)
-    first = predicted == 0
-    one = np.bincount(equal_width_index(confidence[first], BINS), confidence[first] - q[first, 0], BINS)
-    out["class_ece"] = np.abs(one).sum() / max(first.sum(), 1)
-    out["smooth_ece"] = smooth_ece_of(confidence, -gap / row, row).value
-    out["aurc"] = area_under_risk_coverage(confidence, 1 - right / row, row)
-    out["auroc"] = auroc_of(confidence, confidence, right, row - right)
-    if prior == "data":
-        two = softmax(pool.other)
-        best, sure = two.argmax(axis=1), two.max(axis=1)
-        other = {
-            "accuracy": q[here, best].mean(), **losses(two, q, len(q)),
-            "ece": np.abs(np.bincount(equal_width_index(sure, BINS), sure - q[here, best], BINS)).sum() / len(q),
-        }  # fmt: skip
-        out |= {f"difference_{name}": other[name] - out[name] for name in COMPARED}
-    return out
+    full = row > 0
+    if name == "adaptive_ece":
+        mass = equal_mass_index(confidence, BINS, row)
+        return float(np.abs(np.bincount(mass, gap, BINS)).sum() / row.sum())
+    if name == "smooth_ece":
+        return float(smooth_ece_of(confidence[full], -gap[full] / row[full], row[full]).value)
+    if name == "aurc":
+        return float(area_under_risk_coverage(confidence[full], 1 - right[full] / row[full], row[full]))
+    return float(auroc_of(confidence, confidence, right, row - right))
 
 
-def losses(p: np.ndarray, weighted: np.ndarray, total: float) -> dict[str, float]:
-    """NLL and Brier score that labels with these (weighted) probabilities come to."""
-    row = weighted.sum(axis=1)
-    brier = (row * (p**2).sum(axis=1) - 2 * (weighted * p).sum(axis=1) + row).sum() / total
-    return {"nll": float(-(weighted * np.log(p)).sum() / total), "brier": float(brier)}
+@lru_cache(maxsize=64)
+def truth_by_class(classes: int, tail: int, shape: str, name: str) -> float:
+    """Of what is not weighted: class-wise ECE, and the ECE of the rows predicted as the first class."""
+    pool = pool_of(classes, tail, shape)
+    q, p = pool.true, softmax(pool.logits)
+    if name == "classwise_ece":
+        each = [
+            np.abs(np.bincount(equal_width_index(p[:, k], BINS), p[:, k] - q[:, k], BINS)).sum() for k in range(classes)
+        ]
+        return float(np.mean(each)) / len(p)
+    first = p.argmax(axis=1) == 0
+    confidence = p[first, 0]
+    one = np.bincount(equal_width_index(confidence, BINS), confidence - q[first, 0], BINS)
+    return float(np.abs(one).sum() / max(first.sum(), 1))
 
 
-def measured(cell: Cell, pool: Pool, rng: np.random.Generator, wanted: set[str]) -> tuple[dict[str, Any], np.ndarray]:
-    """Every interval of one simulated data set; and the rows in each bin."""
+@cache
+def truth_of_differences(classes: int, tail: int, shape: str) -> dict[str, float]:
+    pool = pool_of(classes, tail, shape)
+    q, two = pool.true, softmax(pool.other)
+    best, sure = two.argmax(axis=1), two.max(axis=1)
+    right = q[np.arange(len(q)), best]
+    brier = (two**2).sum(axis=1) + 1 - 2 * (q * two).sum(axis=1)
+    other = {
+        "accuracy": right.mean(), "nll": -(q * np.log(two)).sum() / len(q), "brier": brier.mean(),
+        "ece": np.abs(np.bincount(equal_width_index(sure, BINS), sure - right, BINS)).sum() / len(q),
+    }  # fmt: skip
+    first = truth(classes, tail, shape, None)
+    return {f"difference_{name}": float(other[name] - first[name]) for name in COMPARED}
+
+
+def true_value(cell: Cell, name: str, s: Statistics) -> float:
+    """What the interval of `name` should hold, for this sample: over the classes, or the bins, that the sample met.
+
+    Balanced accuracy and macro-F1 are means over the classes that occur, a uniform prior is one over them, and the
+    largest gap is that of the bins with (effectively) ten rows.
+    """
+    population = (cell.classes, cell.tail, cell.shape)
+    if name.startswith("difference"):
+        return truth_of_differences(*population)[name]
+    if name in ("classwise_ece", "class_ece"):
+        return truth_by_class(*population, name)
+    occur = s.by_true.rows > 0
+    weights = None
+    if cell.prior == "uniform":
+        weights = tuple(np.where(occur, 1 / by_class(*population).rows, 0.0).tolist())
+    if name in ROW_ORDER:
+        return truth_by_rows(*population, weights, name)
+    t = truth(*population, weights)
+    if name == "balanced_accuracy":
+        return float(t["recall"][occur].mean())
+    if name == "macro_f1":
+        return float(t["f1"][occur | (s.predicted_rows > 0)].mean())
+    if name == "mce":
+        squares, rows = s.weight_squares(BINS), s.bins(BINS).weight
+        enough = rows**2 >= 10 * (rows if squares is None else squares)
+        return float(np.abs(t["gaps"][enough & (rows > 0)]).max(initial=0.0))
+    return float(t[name])
+
+
+def measured(cell: Cell, pool: Pool, rng: np.random.Generator, wanted: set[str]) -> tuple[dict[str, Any], Statistics]:
+    """Every interval of one simulated data set; and its statistics."""
     chosen = rng.integers(0, len(pool.logits), cell.rows)
     true = pool.true[chosen]
     labels = (true.cumsum(axis=1) > rng.random((cell.rows, 1))).argmax(axis=1)
@@ -156,14 +234,14 @@ def measured(cell: Cell, pool: Pool, rng: np.random.Generator, wanted: set[str])
     if cell.prior == "uniform":
         s = s.weighted(class_weights(s.by_true.rows, (s.by_true.rows > 0).astype(np.float64)))
     found: dict[str, Any] = {}
-    if wanted & {"accuracy", "top5_accuracy", "balanced_accuracy", "macro_f1", "nll", "brier"}:
+    if wanted & {"accuracy", "top5_accuracy", "balanced_accuracy", "nll", "brier"}:
         found |= scores(s)
     if wanted & {"aurc", "auroc"}:
         found |= ranking(s)
     if wanted & {"ece", "over_ece", "under_ece", "adaptive_ece", "rms_calibration_error", "mce"}:
         found |= calibration_errors(s, BINS)
-    if "classwise_ece" in wanted:
-        found["classwise_ece"] = measure_classwise(s, BINS)
+    for name in wanted & {"macro_f1", "classwise_ece"}:
+        found[name] = metric(name).measure(s, BINS)
     if "smooth_ece" in wanted:
         found["smooth_ece"] = measure_smooth(s)
     if "class_ece" in wanted:
@@ -171,28 +249,31 @@ def measured(cell: Cell, pool: Pool, rng: np.random.Generator, wanted: set[str])
     if cell.prior == "data" and any(name.startswith("difference") for name in wanted):
         compared = compare(softmax(pool.logits[chosen]), softmax(pool.other[chosen]), labels, bins=BINS)
         found |= {f"difference_{name}": d for name, d in compared.items()}
-    return {name: m for name, m in found.items() if name in wanted}, s.bins(BINS).rows
+    return {name: m for name, m in found.items() if name in wanted}, s
 
 
 def run(cell: Cell, wanted: tuple[str, ...], sims: int) -> dict[str, dict[str, float]]:
-    pool, true = pool_of(cell.classes, cell.tail, cell.shape), truth(cell.classes, cell.tail, cell.shape, cell.prior)
+    pool = pool_of(cell.classes, cell.tail, cell.shape)
     rng = np.random.default_rng([cell.classes, cell.tail, SHAPES.index(cell.shape), cell.rows, cell.prior == "data"])
     out: dict[str, dict[str, float]] = {}
     for _ in range(sims):
-        found, rows = measured(cell, pool, rng, set(wanted))
+        found, s = measured(cell, pool, rng, set(wanted))
         for name, m in found.items():
             if m.low is None or m.high is None:
                 continue
-            value = float(true[name]) if name != "mce" else float(np.abs(true["gaps"][rows >= 10]).max(initial=0.0))
-            entry = out.setdefault(name, {"sims": 0, "below": 0, "above": 0, "width": 0.0, "highest": -np.inf})
+            value = true_value(cell, name, s)
+            entry = out.setdefault(
+                name, {"sims": 0, "below": 0, "above": 0, "width": 0.0, "truth": 0.0, "highest": -np.inf}
+            )
             entry["sims"] += 1
             entry["below"] += int(m.high < value - 1e-9)
             entry["above"] += int(m.low > value + 1e-9)
             entry["width"] += float(m.high - m.low)
+            entry["truth"] += value
             entry["highest"] = max(entry["highest"], float(m.high))
-    for name, entry in out.items():
+    for entry in out.values():
         entry["width"] /= entry["sims"]
-        entry["truth"] = float(true[name]) if name != "mce" else float("nan")
+        entry["truth"] /= entry["sims"]
         entry["covered"] = 1 - (entry["below"] + entry["above"]) / entry["sims"]
     return out
 

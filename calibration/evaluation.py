@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant.calibration.intervals.beta_binomial import accuracies
 from calibrant.calibration.intervals.binned import DRAWS, measure_gaps
 from calibrant.calibration.intervals.gaps import GapSample
-from calibrant.calibration.intervals.means import Z95, mean_interval, share_interval
+from calibrant.calibration.intervals.means import Z95, loss_interval, share_interval
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.intervals.ranking import measure_aurc, measure_auroc, ranking_of_cells
 from calibrant.calibration.intervals.simulated import plausible_gaps
@@ -169,10 +168,10 @@ def scores(s: Statistics) -> dict[str, Measured]:
     expected = np.maximum(s.probability.total.sum(axis=1), 1e-300)
     calibrated = float((hits / expected)[present].mean()) if s.class_weights is None else None
     out["balanced_accuracy"] = Measured(balanced, max(balanced - half, 0.0), min(balanced + half, 1.0), null=calibrated)
-    out["macro_f1"] = _macro_f1(s)
-    for name, total_of, squares, null in (
-        ("nll", t.nll, t.nll_squared, t.entropy),
-        ("brier", t.brier, t.brier_squared, t.rows - t.p_squared),
+    surely, rest = cells.confidence, np.maximum(1.0 - cells.confidence, 1e-12)
+    for name, total_of, squares, null, if_right, if_wrong, most in (
+        ("nll", t.nll, t.nll_squared, t.entropy, -np.log(np.maximum(surely, 1e-12)), -np.log(rest), np.inf),
+        ("brier", t.brier, t.brier_squared, t.rows - t.p_squared, 2 * rest**2, 2 * surely**2, 2.0),
     ):
         mean = float(w @ total_of / total)
         if name == "nll" and float(w @ t.zero) > 0:
@@ -181,40 +180,12 @@ def scores(s: Statistics) -> dict[str, Measured]:
         # Weighted mean: variance of w (x - mean), by the sums of each class.
         spread = float((w**2) @ (squares - 2 * mean * total_of + mean**2 * n)) / total**2 * effective
         unbiased = spread * effective / (effective - 1) if effective > 1 else 0.0
-        low, high = mean_interval(mean, unbiased, effective)
+        # As if a wrong row were one of the only other class: the probabilities of the others are not kept in cells.
+        claimed = float(cells.share @ (surely * if_right + rest * if_wrong))
+        squared = float(cells.share @ (surely * if_right**2 + rest * if_wrong**2))
+        low, high = loss_interval(mean, unbiased, effective, claimed=(claimed, squared - claimed**2), most=most)
         out[name] = Measured(mean, low, high, null=float(w @ null / total))
     return out
-
-
-def _macro_f1(s: Statistics) -> Measured:
-    """Interval from what each class's F1 plausibly is, with the spread of the delta method where that is larger.
-
-    F1 = 2 J / (1 + J), J the share of right rows among those labelled or predicted as the class; J's of classes with
-    few rows are judged by the others (see `beta_binomial`); those of classes without any may be anything, alike.
-    Delta method: over the pairs (true, predicted), exact influence of each on each class's F1.
-    """
-    true, predicted, count = s.confusion
-    weight = s.weights[true] * count
-    c, total = s.classes, float((s.weights[true] * count).sum())
-    labelled = np.bincount(true, weight, c)
-    claimed = np.bincount(predicted, weight, c)
-    hit = np.bincount(true[true == predicted], weight[true == predicted], c)
-    size = labelled + claimed
-    present = size > 0
-    f1 = np.divide(2 * hit, size, out=np.zeros(c), where=present)
-    value = float(f1[present].mean())
-    scale = np.divide(total, size, out=np.zeros(c), where=present)
-    influence = -f1[true] * scale[true] - f1[predicted] * scale[predicted] + 2 * scale[true] * (true == predicted)
-    influence /= int(present.sum())
-    variance = float((s.weights[true] ** 2 * count) @ influence**2) / total**2
-    joined = size - hit
-    rows, rng = s.effective_rows / total, np.random.default_rng(0)
-    hits, of = np.asarray(hit * rows, np.float64), np.asarray(joined * rows, np.float64)
-    drawn = accuracies(np.full(c, 0.5), hits, of, DRAWS, rng)
-    drawn[:, ~present] = rng.random((DRAWS, 1))
-    plausible = (2 * drawn / (1 + drawn)).mean(axis=1)
-    centre, half = float(plausible.mean()), Z95 * max(float(np.sqrt(variance)), float(plausible.std()))
-    return Measured(value, max(min(centre - half, value), 0.0), min(max(centre + half, value), 1.0))
 
 
 # ---- calibration ----

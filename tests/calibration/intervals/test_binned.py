@@ -13,6 +13,7 @@ from calibrant.calibration.evaluation import ranking, scores
 from calibrant.calibration.intervals.binned import measure_gaps, true_error
 from calibrant.calibration.intervals.gaps import GapSample
 from calibrant.calibration.intervals.inversion import turn_around
+from calibrant.calibration.intervals.macro_f1 import measure_macro_f1
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.intervals.simulated import null_errors
 from calibrant.calibration.metrics.binned_errors import ece_of
@@ -134,7 +135,7 @@ def test_intervals_of_scores_hold_the_truth() -> None:
 
     def measured(part: slice) -> dict[str, Measured]:
         s = statistics_of(z[part], y[part])
-        return {**scores(s), **ranking(s)}
+        return {**scores(s), **ranking(s), "macro_f1": measure_macro_f1(s, 15)}
 
     true = measured(slice(None))
     hits = dict.fromkeys(("accuracy", "nll", "brier", "auroc", "aurc", "macro_f1", "balanced_accuracy"), 0)
