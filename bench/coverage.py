@@ -9,7 +9,7 @@ true probabilities. So the truth is a sum over the pool, without error. Shapes: 
 rows of the commonest. Prior uniform: `evaluate(..., target_prior="uniform")`.
 
 Results go into the JSON file after each cell (a population and a number of rows), and a cell that is in it with as
-many simulations is not run again. `--table` prints the file as Markdown and runs nothing.
+many simulations is not run again. `--table` prints the file, or several, as Markdown and runs nothing.
 """
 
 from __future__ import annotations
@@ -313,6 +313,16 @@ def markdown(results: dict[str, Any]) -> str:
     return "\n".join([*lines, "", "Clearly below .93: " + ("; ".join(misses) if misses else "none") + "."])
 
 
+def read(paths: list[Path]) -> dict[str, Any]:
+    """By cell and number; of one that stands in several files, the one with the most data sets."""
+    results: dict[str, Any] = {}
+    for path in filter(Path.exists, paths):
+        for key, found in json.loads(path.read_text()).items():
+            entry = results.setdefault(key, {})
+            entry |= {name: e for name, e in found.items() if e["asked"] > entry.get(name, {"asked": 0})["asked"]}
+    return results
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--classes", default="2,10,100,1000")
@@ -323,10 +333,10 @@ def main() -> None:
     parser.add_argument("--metric", default=",".join(METRICS))
     parser.add_argument("--sims", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--json", type=Path, default=Path("coverage.json"))
+    parser.add_argument("--json", type=Path, nargs="+", default=[Path("coverage.json")])
     parser.add_argument("--table", action="store_true")
     a = parser.parse_args()
-    results: dict[str, Any] = json.loads(a.json.read_text()) if a.json.exists() else {}
+    path, results = a.json[0], read(a.json)
     if a.table:
         print(markdown(results))
         return
@@ -351,7 +361,7 @@ def main() -> None:
             for name in wanted:
                 if name in found:
                     entry[name] = {**found[name], "asked": a.sims}
-            with replacing(a.json) as temporary:
+            with replacing(path) as temporary:
                 temporary.write_text(json.dumps(results, indent=1))
             shown = " ".join(f"{name} {e['covered']:.2f}" for name, e in found.items())
             print(f"{cell.key} ({seconds:.0f} s): {shown}", flush=True)

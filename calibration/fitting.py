@@ -23,7 +23,7 @@ from calibrant.calibration.evaluation import Evaluation, evaluate
 from calibrant.calibration.formula import Formula, with_prior
 from calibrant.calibration.label_shift.files import resolved, served_file
 from calibrant.calibration.metrics.table import METRICS
-from calibrant.calibration.populations import Population
+from calibrant.calibration.populations import Population, other_shares
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.accumulate import statistics_of
 from calibrant.calibration.statistics.sidecar import refuse_weights
@@ -114,6 +114,9 @@ def judged_fit(
         context["target_prior"] = name
     if judged is not None:
         context["population"] = (wanted / wanted.sum()).tolist()
+    note = None if weighted else other_shares(rows, prior, source, adjust=adjust, follow=rows_follow, name=path.name)
+    if note is not None:
+        context["note"] = note
     calibrator = with_prior(calibrator, prior, source).with_context(
         fitted_on=context,
         metrics={

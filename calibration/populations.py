@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibrant.artifacts.model_card import Prior
+from calibrant.artifacts.predictions import Source
 from calibrant.shares import shares
 
 Vector = NDArray[np.float64]
@@ -81,6 +83,50 @@ def fitted_population(fitted_on: Mapping[str, Any]) -> Population | None:
     if fitted_on.get("weighted") or fitted_on.get("prior") is None or not fitted_on.get("rows"):
         return None
     return Population(shares(fitted_on["prior"], name="class shares"), int(fitted_on["rows"]))
+
+
+def other_shares(
+    rows: NDArray[np.int64], prior: Prior, source: Source, *, adjust: float | None, follow: str, name: str
+) -> str | None:
+    """What to say where the rows clearly have other class shares than they are taken to have, with the right call.
+
+    `rows`: by class. They are taken to follow the target of the correction, or with `follow` "train", and without a
+    correction, the training prior. `name` is the file, as it stands in the call.
+    """
+    ours = Population.counted(rows)
+    train = None if source.train_prior is None else Population(shares(source.train_prior))
+    as_train = train is not None and not shift_between(ours, train).clear
+    if adjust is None or follow == "train":
+        if train is None or as_train:
+            return None
+        most = _most_apart(ours, train, source)
+        if adjust is not None:
+            return (
+                f"--rows-follow train, but these rows do not have the shares of training ({most}), so the map takes up "
+                f"the difference. If the place of use is as these rows are: calibrant calibrate {name} --adjust "
+                f"{adjust:g} --target-prior shares:{name}"
+            )
+        return (
+            f"these rows have other class shares than training ({most}); the confidence is right for shares like "
+            f"theirs. For those of training: calibrant calibrate {name} --target-prior train"
+        )
+    target = Population(shares(np.ones(len(rows)) if prior.target is None else prior.target))
+    if not shift_between(ours, target).clear:
+        return None
+    wanted = "the uniform prior" if prior.target is None else "the target prior"
+    said = (
+        f"the map is fitted inside the correction, as if these rows followed {wanted}, and they do not "
+        f"({_most_apart(ours, target, source)}), so it takes up the difference. "
+    )
+    return said + (
+        "They have the shares of training: add --rows-follow train" if as_train
+        else f"Give what they follow: --target-prior shares:{name}"
+    )  # fmt: skip
+
+
+def _most_apart(ours: Population, other: Population, source: Source) -> str:
+    k = int(np.abs(ours.shares - other.shares).argmax())
+    return f"{source.class_names[k]} {100 * ours.shares[k]:.1f} % here, {100 * other.shares[k]:.1f} % there"
 
 
 def _against(counts: NDArray[np.int64], expected: Vector) -> Vector:

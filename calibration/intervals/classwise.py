@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.intervals.binned import DRAWS, measure_gaps
+from calibrant.calibration.intervals.binned import measure_gaps
 from calibrant.calibration.intervals.gaps import GapSample, Vector
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.intervals.simulated import plausible_gaps
@@ -26,8 +26,8 @@ from calibrant.calibration.statistics.bins import Bins
 from calibrant.calibration.statistics.reservoir import SampledRows
 from calibrant.calibration.statistics.statistics import Statistics
 
-_FEW_CELLS, _DRAWS_MANY = 500, 200
-_NUMBERS, _FEWEST_DRAWS = 1_500_000, 60  # draws times cells: 12 MB an array
+_MOST_DRAWS, _FEWEST_DRAWS = 200, 60
+_NUMBERS = 1_500_000  # draws times cells: 12 MB an array
 _NULL_DRAWS = 150
 _LEAST, _MOST = 0.3, 3.0
 _UNKNOWN = 2.0  # where no rows were kept: what two classes in conflict come to
@@ -43,8 +43,7 @@ def measure_classwise(s: Statistics, bins: int) -> Measured:
     if s.classes <= 2:
         return measure_gaps(_sample(tables, slice(-1, None)), "sum", value=value)
     sample = _sample(tables, slice(None))
-    most = DRAWS if len(sample.share) <= _FEW_CELLS else _DRAWS_MANY
-    shapes = plausible_gaps(sample, int(np.clip(_NUMBERS // len(sample.share), _FEWEST_DRAWS, most)))
+    shapes = plausible_gaps(sample, int(np.clip(_NUMBERS // len(sample.share), _FEWEST_DRAWS, _MOST_DRAWS)))
     f = _UNKNOWN if s.sampled is None else dependence(s.sampled, shapes, tables[0] > 0)
     return measure_gaps(
         sample,

@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 
 from calibrant.calibration.intervals.beta_binomial import accuracies
+from calibrant.calibration.intervals.counts import HitDraws
 from calibrant.calibration.intervals.gaps import GapSample, Norm, Vector, contribution, gap_error
 
 _ROUNDS, _HALVINGS = 4, 11
@@ -32,10 +33,10 @@ def null_errors(sample: GapSample, norm: Norm, draws: int) -> Vector:
     return np.asarray(gap_error(sample.share, _gaps(sample, sample.confidence, hits / sample.counts), norm))
 
 
-def observed_gaps(sample: GapSample, truth: Vector, rng: np.random.Generator) -> Vector:
+def observed_gaps(sample: GapSample, truth: Vector, hits: HitDraws) -> Vector:
     """Gaps that a sample shows when the true ones are `truth` (draws, bins): claim - hits / rows, hits counted."""
     accuracy = np.clip(sample.confidence - truth, 0.0, 1.0)
-    return _gaps(sample, accuracy, rng.binomial(sample.counts, accuracy) / sample.counts)
+    return _gaps(sample, accuracy, hits.shares(accuracy))
 
 
 @cache
@@ -138,11 +139,12 @@ def observable(family: Family, *, share_noise: bool = True, stretch: float = 1.0
     sample, norm = family.sample, family.norm
     normals = spread_normals(len(family.shape))
     total = sample.effective_rows
+    # The same chance for every size, so that neighbours differ by the size and little by chance.
+    hits = HitDraws(sample.counts, len(family.shape), _SEED + 3)
 
     def observed_given(error: float) -> Vector:
         truth = family.of_size(error)
-        # The same stream for every size, so that neighbours differ by the size and little by chance.
-        gaps = observed_gaps(sample, truth, np.random.default_rng(_SEED + 3))
+        gaps = observed_gaps(sample, truth, hits)
         drawn = np.asarray(gap_error(sample.share, gaps, norm))
         if share_noise and norm != "max":
             each = contribution(truth, norm)

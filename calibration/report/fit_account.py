@@ -66,5 +66,5 @@ def _describe(calibrator: Calibrator) -> str:
         text = f"Chosen: {auto['chosen']}; {auto['why']}.\n" + table(
             ("method", "NLL (cross-validated)", "minus best", "95 % interval"), lines
         )
-    note = calibrator.fit.get("note")
-    return f"{text}\nNote: {note}" if note else text
+    notes = [n for n in (calibrator.fit.get("note"), calibrator.fitted_on.get("note")) if n]
+    return "\n".join([text, *(f"Note: {note}" for note in notes)])

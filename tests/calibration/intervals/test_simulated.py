@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from calibrant.calibration.intervals.counts import HitDraws
 from calibrant.calibration.intervals.gaps import GapSample, Norm, gap_error
 from calibrant.calibration.intervals.simulated import (
     Family,
@@ -49,7 +50,7 @@ def test_the_largest_error_by_hand() -> None:
 
 def test_what_is_observed_are_counts() -> None:
     s = sample(rows=4)
-    gaps = observed_gaps(s, np.zeros((200, 4)), np.random.default_rng(0))
+    gaps = observed_gaps(s, np.zeros((200, 4)), HitDraws(s.counts, 200, 0))
     hits = (s.confidence - gaps) * 4
     np.testing.assert_allclose(hits, np.rint(hits), atol=1e-9)
     assert set(np.rint(hits[:, 1])) == {0.0, 1.0, 2.0, 3.0, 4.0}
@@ -59,7 +60,7 @@ def test_confidences_that_differ_in_a_bin_explain_part_of_the_noise() -> None:
     # p .5, variance .25 a row; a spread of .09 leaves .16: sd .4 / .5 of the count's
     one = np.array([1.0])
     narrow, wide = (GapSample(one, one / 2, 0 * one, 100 * one, spread * one) for spread in (0.0, 0.09))
-    sd = [np.std(observed_gaps(s, np.zeros((4000, 1)), np.random.default_rng(1))) for s in (narrow, wide)]
+    sd = [np.std(observed_gaps(s, np.zeros((4000, 1)), HitDraws(s.counts, 4000, 1))) for s in (narrow, wide)]
     assert sd[1] / sd[0] == pytest.approx(0.8, abs=1e-6)
 
 
