@@ -1,10 +1,11 @@
-"""How well the class shares of unlabelled rows are estimated: logits of known labels, resampled to priors that are known.
+"""How well class shares of unlabelled rows are estimated: logits of known labels, resampled to priors that are known.
 
     python bench/label_shift.py --logits DIR [--priors 30] [--calm 100] [--rows 100,300,1000] [--json PATH]
 
-DIR holds .npz files with `logits` (N, C) and `labels` (N,); those with fewer than twice the served rows are left out. Of
-each network one half of the rows is labelled; for each of `--priors` draws of Dirichlet(1) over the classes, rows of the other half are drawn to it (with replacement) and served
-without labels. A calm draw serves rows of the other half as they come.
+DIR holds .npz files with `logits` (N, C) and `labels` (N,); those with fewer rows than twice the served ones are left
+out. Of each network one half of the rows is labelled; for each of `--priors` draws of Dirichlet(1) over the classes,
+rows of the other half are drawn to it (with replacement) and served without labels. A calm draw serves rows of the
+other half as they come.
 
 Columns: the part of the NLL excess that is removed (excess: what the labelled prior costs over the true one, on the
 other half weighted to the true one; median and worst draw; harmed: draws made worse); how often the 95 % interval of a
