@@ -29,8 +29,8 @@ def measure_macro_f1(s: Statistics, bins: int) -> Measured:
     c, total = s.classes, float(weight.sum())
     labelled = np.bincount(true, weight, c)
     claimed = np.bincount(predicted, weight, c)
-    hit = np.bincount(true[true == predicted], weight[true == predicted], c)
-    size = labelled + claimed
+    hit: Vector = np.bincount(true[true == predicted], weight[true == predicted], c).astype(np.float64)
+    size: Vector = (labelled + claimed).astype(np.float64)
     present = size > 0
     f1 = np.divide(2 * hit, size, out=np.zeros(c), where=present)
     value = float(f1[present].mean())
