@@ -119,9 +119,10 @@ def other_shares(
         f"({_most_apart(ours, target, source)}), so it takes up the difference. "
     )
     return said + (
-        "They have the shares of training: add --rows-follow train" if as_train
+        "They have the shares of training: add --rows-follow train"
+        if as_train
         else f"Give what they follow: --target-prior shares:{name}"
-    )  # fmt: skip
+    )
 
 
 def _most_apart(ours: Population, other: Population, source: Source) -> str:
