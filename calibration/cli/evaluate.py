@@ -59,6 +59,16 @@ _FIGURES = (".png", ".svg", ".pdf")
     help='Exit with 1 where a model breaks one, e.g. "ece<0.05,verdict>=care"; for pipelines.',
 )
 @click.option("--compare", is_flag=True, help="Also show differences from the first, with paired intervals.")
+@click.option(
+    "--ood",
+    "foreign",
+    multiple=True,
+    type=_PATH,
+    help="Predictions of foreign images: how well is it told? Repeatable.",
+)
+@click.option(
+    "--ood-fit", type=_PATH, help="With --ood: labelled rows with features, for Mahalanobis distance and kNN."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 @click.option("--json-out", type=_PATH, help="Write the JSON to a file.")
 @click.option("--report", type=_PATH, help="Write a self-contained HTML page.")
@@ -76,6 +86,8 @@ def evaluate(
     margin: float | None,
     required: str | None,
     compare: bool,
+    foreign: tuple[Path, ...],
+    ood_fit: Path | None,
     as_json: bool,
     json_out: Path | None,
     report: Path | None,
@@ -91,11 +103,12 @@ def evaluate(
       calibrant evaluate test.parquet --calibrator calibrator.json --report report.html
       calibrant evaluate runs/ce/predictions/test.parquet runs/vace/predictions/test.parquet --compare
       calibrant evaluate test.parquet --calibrator calibrator.json --require "ece<0.05,verdict>=care"
+      calibrant evaluate test.parquet --ood svhn.parquet --ood-fit val.parquet
     """
     from calibrant.atomic import write_json, write_text
     from calibrant.calibration.evaluate_files import evaluate_files
     from calibrant.calibration.label_shift.files import resolved, served_file
-    from calibrant.calibration.report.tables import difference_table, text_table
+    from calibrant.calibration.report.tables import difference_table, ood_table, text_table
     from calibrant.calibration.subjects import of_run
     from calibrant.calibration.verdict.policy import margin_of
     from calibrant.calibration.verdict.requirement import broken, read_requirements
@@ -151,6 +164,14 @@ def evaluate(
         )
     if compare:
         block["differences"] = {n: {k: d.to_dict() for k, d in ds.items()} for n, ds in differences.items()}
+    ood_rows, ood_notes = [], []
+    if foreign:
+        from calibrant.calibration.ood_files import evaluate_ood
+
+        ood_rows, ood_notes = evaluate_ood(predictions, foreign, calibrators, reference=ood_fit)
+        block["ood"] = [row.to_dict() for row in ood_rows]
+    elif ood_fit is not None:
+        raise ConfigError("goes with --ood", where="--ood-fit", fix="give the predictions of foreign images too")
     if figure is not None:
         from calibrant.calibration.report.figures import reliability_figure, save
 
@@ -178,3 +199,12 @@ def evaluate(
     failed = broken(requirements, models)
     if failed:
         raise CheckFailed("; ".join(failed), where="--require")
+        return
+    click.echo("".join(f"Note: {note}\n" for m in models for note in m.notes) + text_table(models))
+    if compare:
+        click.echo("\n" + difference_table(models[0].name, differences))
+    if foreign:
+        click.echo("\n" + "".join(f"Note: {note}\n" for note in ood_notes) + ood_table(ood_rows))
+    for kind, path in (("figure", figure), ("report", report), ("JSON", json_out)):
+        if path is not None:
+            click.echo(f"Wrote {kind} {path}")

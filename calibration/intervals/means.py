@@ -12,11 +12,11 @@ import numpy as np
 Z95 = 1.959963984540054
 
 
-def share_interval(share: float, rows: float) -> tuple[float, float]:
-    """Wilson's interval of a share of `rows` (effective) rows."""
-    z2 = Z95**2
+def share_interval(share: float, rows: float, *, z: float = Z95) -> tuple[float, float]:
+    """Wilson's interval of a share of `rows` (effective) rows; z: of the normal law, 1.96 for 95 %."""
+    z2 = z**2
     centre = (share + z2 / (2 * rows)) / (1 + z2 / rows)
-    half = Z95 / (1 + z2 / rows) * np.sqrt(share * (1 - share) / rows + z2 / (4 * rows * rows))
+    half = z / (1 + z2 / rows) * np.sqrt(share * (1 - share) / rows + z2 / (4 * rows * rows))
     return float(max(centre - half, 0.0)), float(min(centre + half, 1.0))
 
 

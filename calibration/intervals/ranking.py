@@ -42,8 +42,16 @@ def measure_auroc(s: Statistics, value: float) -> Measured:
     null = auroc_of(position, position, total * confidence, total * (1 - confidence))
     if not np.isfinite(value):
         return Measured(value, None, None, null if np.isfinite(null) else None)
-    m, n = right.sum(), wrong.sum()
     scale = s.effective_rows / total.sum()
+    return Measured(value, *area_interval(right, wrong, value, scale=scale), null)
+
+
+def area_interval(right: Vector, wrong: Vector, value: float, *, scale: float = 1.0) -> tuple[float, float]:
+    """Of an area under a ROC curve; right, wrong: weight of each side in cells from the lowest score to the highest.
+
+    scale: effective rows for a unit of weight.
+    """
+    m, n = right.sum(), wrong.sum()
     # Share of the other side that each cell beats, ties half.
     beats = (np.cumsum(wrong) - wrong / 2) / n
     beaten = 1 - (np.cumsum(right) - right / 2) / m
@@ -51,8 +59,8 @@ def measure_auroc(s: Statistics, value: float) -> Measured:
     spread_wrong = float(wrong @ (beaten - value) ** 2 / n) / max(n * scale - 1, 1)
     half = Z95 * float(np.sqrt(spread_right + spread_wrong))
     if min(m, n) * scale < _FEW:
-        return Measured(value, *score_interval(value, m * scale, n * scale), null)
-    return Measured(value, max(value - half, 0.0), min(value + half, 1.0), null)
+        return score_interval(value, m * scale, n * scale)
+    return max(value - half, 0.0), min(value + half, 1.0)
 
 
 def score_interval(value: float, right: float, wrong: float) -> tuple[float, float]:

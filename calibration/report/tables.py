@@ -11,6 +11,7 @@ from calibrant.progress import table
 if TYPE_CHECKING:
     from calibrant.calibration.compare import Difference
     from calibrant.calibration.intervals.measured import Measured
+    from calibrant.calibration.ood_files import OodRow
     from calibrant.calibration.report.figures import Model
 
 
@@ -80,3 +81,22 @@ def difference_table(first: str, differences: Mapping[str, Mapping[str, Differen
             rows.append((name, key, number(d.difference, unit), span, "yes" if d.clear else "no"))
     headers = (f"minus {first}", "metric", "difference", "95 % interval", "beyond noise")
     return table(headers, rows, left=2)
+
+
+def ood_table(rows: Sequence[OodRow]) -> str:
+    """How well each score tells foreign rows: AUROC, and the share of them accepted with most of the known ones."""
+    recall = f"{100 * rows[0].tpr:g} %"
+    headers = ("model", "foreign", "score", "AUROC", "95 % interval", f"FPR at {recall}", "95 % interval")
+    lines = [
+        (
+            r.model,
+            f"{r.foreign} ({r.foreign_rows:,})",
+            r.score,
+            number(r.auroc.value, "percent"),
+            interval(r.auroc, "percent"),
+            number(r.fpr.value, "percent"),
+            interval(r.fpr, "percent"),
+        )
+        for r in rows
+    ]
+    return table(headers, lines, left=3)
