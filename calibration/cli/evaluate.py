@@ -193,18 +193,11 @@ def evaluate(
         click.echo("\n".join(said) + "\n\n" + text_table(models))
         if compare:
             click.echo("\n" + difference_table(models[0].name, differences))
+        if foreign:
+            click.echo("\n" + "".join(f"Note: {note}\n" for note in ood_notes) + ood_table(ood_rows))
         for kind, path in (("figure", figure), ("report", report), ("JSON", json_out)):
             if path is not None:
                 click.echo(f"Wrote {kind} {path}")
     failed = broken(requirements, models)
     if failed:
         raise CheckFailed("; ".join(failed), where="--require")
-        return
-    click.echo("".join(f"Note: {note}\n" for m in models for note in m.notes) + text_table(models))
-    if compare:
-        click.echo("\n" + difference_table(models[0].name, differences))
-    if foreign:
-        click.echo("\n" + "".join(f"Note: {note}\n" for note in ood_notes) + ood_table(ood_rows))
-    for kind, path in (("figure", figure), ("report", report), ("JSON", json_out)):
-        if path is not None:
-            click.echo(f"Wrote {kind} {path}")
