@@ -16,6 +16,7 @@ from calibrant.errors import CheckFailed, ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from calibrant.calibration.compare import Difference
+    from calibrant.calibration.ood_files import OodRow
 
 _PATH = click.Path(path_type=Path)
 _FIGURES = (".png", ".svg", ".pdf")
@@ -164,7 +165,8 @@ def evaluate(
         )
     if compare:
         block["differences"] = {n: {k: d.to_dict() for k, d in ds.items()} for n, ds in differences.items()}
-    ood_rows, ood_notes = [], []
+    ood_rows: list[OodRow] = []
+    ood_notes: list[str] = []
     if foreign:
         from calibrant.calibration.ood_files import evaluate_ood
 

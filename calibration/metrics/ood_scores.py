@@ -33,11 +33,13 @@ def energy(logits: Matrix) -> Vector:
 
 
 def msp(logits: Matrix) -> Vector:
-    return softmax(logits).max(1)
+    top: Vector = softmax(logits).max(1)
+    return top
 
 
 def max_logit(logits: Matrix) -> Vector:
-    return logits.max(1).astype(np.float64)
+    top: Vector = logits.max(1).astype(np.float64)
+    return top
 
 
 def norm(features: Matrix) -> Vector:
@@ -59,7 +61,8 @@ def mahalanobis(features: Matrix, labels: NDArray[np.int64]) -> Callable[[Matrix
     def score(f: Matrix) -> Vector:
         y = f.astype(np.float64) @ whiten.T
         square = (y**2).sum(1)[:, None] - 2 * y @ centres.T + (centres**2).sum(1)
-        return -np.maximum(square, 0.0).min(1)
+        nearest: Vector = np.maximum(square, 0.0).min(1)
+        return -nearest
 
     return score
 
