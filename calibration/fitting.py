@@ -32,7 +32,7 @@ from calibrant.calibration.verdict.judge import judge
 from calibrant.calibration.verdict.policy import MARGIN
 from calibrant.calibration.verdict.remedies.sample import MOST_ROWS
 from calibrant.calibration.verdict.remedies.trials import Call, trials
-from calibrant.calibration.verdict.verdict import Verdict
+from calibrant.calibration.verdict.verdict import JUDGED_SHIFT, Verdict
 from calibrant.errors import ConfigError, DataError
 from calibrant.priors import UNIFORM, read_prior
 from calibrant.shares import class_weights, head_medium_tail
@@ -124,7 +124,7 @@ def judged_fit(
             "after": reported(after),
             "after_is": "cross-fitted",
             "bins": bins,
-            "verdict": verdict.without_commands().to_dict(),
+            "verdict": {**verdict.without_commands().to_dict(), JUDGED_SHIFT: shift.tolist()},
         },
     )
     doubt = sharpening_note(

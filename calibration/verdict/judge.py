@@ -13,7 +13,8 @@ from calibrant.calibration.verdict.causes.ranking import ranking_cause
 from calibrant.calibration.verdict.causes.shift import shift_cause
 from calibrant.calibration.verdict.level import capped, level_of
 from calibrant.calibration.verdict.policy import MARGIN
-from calibrant.calibration.verdict.remedies.tried import Tried, more_labels, tried
+from calibrant.calibration.verdict.remedies.more_labels import more_labels
+from calibrant.calibration.verdict.remedies.tried import Tried, tried
 from calibrant.calibration.verdict.sentence import sentence
 from calibrant.calibration.verdict.verdict import Cause, CauseKind, Level, Remedy, Verdict
 

@@ -14,6 +14,7 @@ CauseKind = Literal[
 ]  # fmt: skip
 RemedyKind = Literal["recalibrate", "leave-out", "adjust", "cross-fit", "labels"]
 
+JUDGED_SHIFT = "judged_shift"  # beside a kept verdict: what the formula that was judged subtracts from the logits
 LEVELS: tuple[Level, ...] = ("not-trusted", "unknown", "care", "trusted")  # from worst to best
 WORDS: Mapping[str, str] = {
     "not-trusted": "Not to be trusted", "unknown": "Cannot be told", "care": "Usable with care", "trusted": "Trusted",

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from calibrant.artifacts.model_card import ModelCard
-from calibrant.calibration.conformal.holding import set_blocks, sets_moved
+from calibrant.calibration.conformal.holding import same, set_blocks, sets_moved
+from calibrant.calibration.verdict.verdict import JUDGED_SHIFT
 from calibrant.export.checks.speed import kept
 
 
@@ -24,12 +27,23 @@ def prior_line(card: ModelCard) -> str:
     return line + (f"; {excess:g} more than Bayes' rule" if excess > 1e-9 else "")
 
 
+def verdict_line(card: ModelCard) -> str:
+    """Can the confidence be trusted? As it was found when the calibrator was fitted, if the formula is still that."""
+    told = card.metrics.get("verdict")
+    if not isinstance(told, Mapping):
+        return "not known: calibrant evaluate judges predictions of this file"
+    if not same(np.asarray(told.get(JUDGED_SHIFT) or [0.0]), card.prior.shift()):
+        return "not known for this prior correction: calibrant evaluate judges predictions of this file"
+    return f"{told['sentence']} Each row was judged by a calibrator that had not seen it."
+
+
 def rows(card: ModelCard) -> list[tuple[str, str]]:
     """What a reader wants to know first, line by line."""
     p = card.preprocessing
     taus = card.class_temperatures
     found = [
         ("name", card.name),
+        ("verdict", verdict_line(card)),
         ("classes", f"{len(card.classes)}: {', '.join(card.classes[:6])}{', ...' if len(card.classes) > 6 else ''}"),
         ("input", f"{card.input.name} {card.input.dtype} {card.input.layout} [N, {_shape(card)}]"),
         ("preprocessing", f"{p.crop} {p.resize} -> {p.size[0]} x {p.size[1]}, {p.interpolation}, "

@@ -28,6 +28,8 @@ from calibrant.calibration.monitoring.baseline import KnownRows
 from calibrant.calibration.monitoring.calibration_alarm import CalibrationSettings
 from calibrant.calibration.monitoring.drift_alarm import DriftSettings
 from calibrant.calibration.monitoring.rolling import LabelledRow
+from calibrant.calibration.verdict.served import served_verdict
+from calibrant.calibration.verdict.verdict import Verdict
 from calibrant.serve.engine import prediction_sets
 from calibrant.serve.engine.deployed_formula import DeployedFormula
 from calibrant.serve.monitor.config import MonitorConfig
@@ -185,9 +187,12 @@ class Monitor:
         self.labels += 1
         if self.alarms.labelled(log_p[None], np.array([label])):
             self._say(
-                f"{self._name}: the confidences no longer match the labels (alarm after {self.labels} labels); "
-                "look at the report and recalibrate"
+                f"{self._name}: the confidences no longer match the labels (alarm after {self.labels} labels). "
+                f"{self._verdict().sentence}"
             )
+
+    def _verdict(self) -> Verdict:
+        return served_verdict(self.window.labelled_rows(), self.alarms.states())
 
     def _correct(self, id_: str, label: int) -> None:
         row = self.served_rows.find(id_) if self.window.holds(id_) else None

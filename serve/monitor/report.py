@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts import feedback
 from calibrant.calibration.monitoring.alarms import AlarmState
+from calibrant.calibration.verdict.served import served_verdict
 from calibrant.errors import DataError
 from calibrant.serve.monitor.window import Window
 
@@ -51,6 +52,7 @@ def report(
             "assumes": "that the confidences are still calibrated; under a shift it is too high",
         }  # fmt: skip
         body["predicted_prior"] = dict(zip(model.classes, window.prior().round(6).tolist(), strict=True))
+    body["verdict"] = served_verdict(window.labelled_rows(), alarms).to_dict()
     found = window.rolling()
     if found is not None:
         # On the rows that have labels, what would have been said without them, and how wrong it was.
@@ -87,5 +89,5 @@ def summary(body: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "rows": body["rows"], "labels": body["labels"], "expected_accuracy": body.get("expected_accuracy"),
         **{key: labelled.get(key) for key in ("accuracy", "ece", "nll", "coverage")},
-        "alarm": body["alarms"]["calibration"]["on"],
+        "alarm": body["alarms"]["calibration"]["on"], "verdict": body["verdict"]["level"],
     }  # fmt: skip

@@ -168,6 +168,17 @@ def test_prediction_sets_come_with_the_calibrator(model: Path) -> None:
     assert dict(rows(edit.recalibrate(model, None)))["prediction sets"] == "none"
 
 
+def test_the_verdict_of_the_fit_is_shown_as_long_as_the_formula_is_the_one_that_was_judged(model: Path) -> None:
+    from calibrant.export.checks.card_text import rows, summary
+
+    assert dict(rows(OnnxFile.open(model).card()))["verdict"].startswith("not known")
+    judged = {"level": "care", "sentence": "Usable with care.", "causes": [], "remedies": [], "judged_shift": [0.0] * 5}
+    card = edit.recalibrate(model, replace(CALIBRATORS["temperature"], metrics={"verdict": judged}))
+    assert dict(rows(card))["verdict"] == "Usable with care. Each row was judged by a calibrator that had not seen it."
+    assert "Usable with care." in summary(card, model)
+    assert dict(rows(edit.adjust(model, 1.0)))["verdict"].startswith("not known for this prior correction")
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

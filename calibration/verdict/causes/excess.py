@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration.intervals.means import Z95
-from calibrant.calibration.statistics.bins import Bins
-from calibrant.calibration.statistics.statistics import Statistics
 from calibrant.calibration.verdict.causes.significance import two_sided
+
+if TYPE_CHECKING:
+    from calibrant.calibration.statistics.bins import Bins
+    from calibrant.calibration.statistics.statistics import Statistics
 
 
 @dataclass(frozen=True)

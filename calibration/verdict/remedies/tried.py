@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from calibrant.calibration.evaluation import gap_sample
 from calibrant.calibration.intervals.binned import measure_gaps
 from calibrant.calibration.intervals.measured import Measured
@@ -14,10 +12,9 @@ from calibrant.calibration.metrics.binned_errors import ece_of
 from calibrant.calibration.statistics.accumulate import statistics_of
 from calibrant.calibration.verdict.case import Case, JudgedRows, Matrix, Trial
 from calibrant.calibration.verdict.causes.harm import Change, nll_change
-from calibrant.calibration.verdict.labels_needed import Claims, labels_needed
 from calibrant.calibration.verdict.level import level_of
 from calibrant.calibration.verdict.verdict import CauseKind, Remedy
-from calibrant.calibration.verdict.words import figure, points, span
+from calibrant.calibration.verdict.words import figure, span
 from calibrant.errors import CalibrantError
 from calibrant.progress import progress
 
@@ -79,23 +76,3 @@ def _remedy(trial: Trial, now: Measured, ece: Measured, change: Change, rows: Ju
         "of_rows": rows.of,
     }  # fmt: skip
     return Remedy(trial.kind, trial.command, text, gives)
-
-
-def more_labels(case: Case, *, margin: float) -> Remedy:
-    """Rows until an error of twice the margin is told from one of the margin."""
-    claims = Claims.of_bins(case.statistics.bins(case.evaluation.bins))
-    return labels_remedy(claims, case.evaluation.effective_rows, case.evaluation.rows, margin=margin)
-
-
-def labels_remedy(claims: Claims, effective_rows: float, rows: int, *, margin: float) -> Remedy:
-    """`effective_rows`: what the rows are worth where they are weighted."""
-    worth = effective_rows / rows
-    needed = int(np.ceil(labels_needed(claims, error=2 * margin, beyond=margin) / worth))
-    narrow = int(np.ceil(labels_needed(claims, width=margin) / worth))
-    needed = max(needed, narrow)
-    more = max(needed - rows, 0)
-    text = (
-        f"Label about {more:,} more rows: {needed:,} tell an error of {points(2 * margin)} from one of "
-        f"{figure(margin)}, and know it to within {points(margin)}."
-    )
-    return Remedy("labels", None, text, {"rows": needed, "more": more})

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from calibrant.artifacts.predictions import Predictions, Source
 from calibrant.calibration.cli.evaluate import evaluate as evaluate_command
-from calibrant.errors import ConfigError, DataError
+from calibrant.errors import CheckFailed, ConfigError, DataError
 
 Run = Callable[..., str]
 
@@ -66,3 +66,26 @@ def test_paired_differences_match_rows_by_id_and_tell_signal_from_noise(tmp_path
         )
     with pytest.raises(ConfigError, match="nothing to compare"):
         CliRunner().invoke(evaluate_command, [files[0], "--compare"], catch_exceptions=False)
+
+
+def test_a_pipeline_is_stopped_by_what_it_requires(predictions: Path, tmp_path: Path) -> None:
+    runner = CliRunner()
+    met = runner.invoke(evaluate_command, [str(predictions), "--require", "accuracy>0.5,verdict>=not-trusted"])
+    assert met.exit_code == 0, met.output
+    with pytest.raises(CheckFailed, match=r"val breaks ece<0.0001: it is 0\.\d+") as failed:
+        runner.invoke(evaluate_command, [str(predictions), "--require", "ece<0.0001"], catch_exceptions=False)
+    assert failed.value.exit_code == 1
+    with pytest.raises(ConfigError, match='did you mean "verdict"') as wrong:
+        runner.invoke(evaluate_command, [str(predictions), "--require", "verdct>=care"], catch_exceptions=False)
+    assert wrong.value.exit_code == 2
+
+
+def test_stakes_move_the_level(predictions: Path) -> None:
+    def level(*options: str) -> str:
+        result = CliRunner().invoke(evaluate_command, [str(predictions), "--json", *options], catch_exceptions=False)
+        return str(json.loads(result.stdout)["models"][0]["verdict"]["level"])
+
+    assert level("--margin", "0.4") == "trusted"
+    assert level("--policy", "high") == "not-trusted"
+    with pytest.raises(ConfigError, match='did you mean "high"'):
+        level("--policy", "hihg")

@@ -22,6 +22,7 @@ def test_an_unused_model_has_alarms_and_no_figures(tiny: ModuleType) -> None:
     assert set(body["alarms"]) == {"calibration", "confidence", "prior"}
     assert not {"expected_accuracy", "labelled"} & set(body)
     assert summary(body)["ece"] is None
+    assert body["verdict"]["level"] == summary(body)["verdict"] == "unknown"
 
 
 def test_figures_have_intervals_and_null_values_and_the_promise_is_held_against_them(tiny: ModuleType) -> None:

@@ -3,7 +3,7 @@ import numpy as np
 from calibrant.calibration.evaluation import evaluate
 from calibrant.calibration.statistics.accumulate import statistics_of
 from calibrant.calibration.verdict.case import Case, JudgedRows, Trial
-from calibrant.calibration.verdict.remedies.tried import more_labels, tried
+from calibrant.calibration.verdict.remedies.tried import tried
 from calibrant.errors import DataError
 
 
@@ -43,9 +43,3 @@ def test_a_map_that_the_rows_do_not_carry_is_no_remedy():
 
     broken = Trial("recalibrate", frozenset({"over-confident"}), "Try", None, fails)
     assert tried(case(broken), ["over-confident"], margin=0.05) == []
-
-
-def test_labels_are_counted_beyond_those_that_are_there():
-    few = more_labels(case(n=100), margin=0.05)
-    assert few.gives["more"] == few.gives["rows"] - 100 > 0
-    assert more_labels(case(n=2000), margin=0.05).gives["more"] == 0
