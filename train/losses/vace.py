@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, Unpack, get_args
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant.errors import ConfigError, did_you_mean
+from calibrant.train.losses.prior import as_counts
 from calibrant.train.losses.shared.checks import at_least, in_range
 from calibrant.train.losses.shared.loss import BaseOptions, Loss
 from calibrant.train.losses.shared.rows import at_least_float32
@@ -16,6 +18,7 @@ from calibrant.train.losses.shared.target import Labels, cross_entropy_rows
 
 Gauge = Literal["none", "mean", "max", "logsoftmax"]
 Mode = Literal["published", "centered", "explicit"]
+Follows = Literal["scatter", "frequency"]
 
 _VALID = 1 - 1e-6  # a class counts once it has a scatter, that is after two rows
 _NO_SCATTER = 1e-12
@@ -90,12 +93,14 @@ class VACE(Loss):
     a constant added to all logits; only max never moves the argmax; none and mean can be folded into the head.
     tau belongs to the model: the probability is softmax(adjust_logits(z)), raw logits are over-confident.
     Soft targets: rows of a single class feed the statistics, mixed rows do not.
+    follows = "frequency" is a control: r_c = (1 / n_c) / mean(1 / n), n_c the training images, not the scatter.
     Memory is O(C D). `freeze_sbar` keeps the first sbar after warm-up; features drift, so tau then tends to its bounds.
     """
 
     needs_features = True
     steps: Tensor
     frozen_sbar: Tensor
+    rarity: Tensor | None
 
     def __init__(
         self,
@@ -113,9 +118,20 @@ class VACE(Loss):
         warmup_steps: int = 0,
         freeze_sbar: bool = False,
         normalize_features: bool = False,
+        follows: Follows = "scatter",
+        class_counts: Sequence[int] | Tensor | None = None,
         **options: Unpack[BaseOptions],
     ) -> None:
         super().__init__(num_classes, **options)
+        if follows not in get_args(Follows):
+            raise ConfigError(f"vace follows no {follows!r}", fix=did_you_mean(str(follows), get_args(Follows)))
+        rarity = None
+        if follows == "frequency":
+            if class_counts is None:
+                raise ConfigError('vace needs class_counts to follow "frequency"')
+            rarity = 1 / as_counts(class_counts, num_classes).clamp(min=1).float()
+            rarity = rarity / rarity.mean()
+        self.register_buffer("rarity", rarity, persistent=False)
         self.mode = _mode(mode, lam, a, b)
         self.lam = in_range(0.5 if lam is None else lam, 0, float("inf"), "lam")
         self.a, self.b = 1.0 if a is None else float(a), None if b is None else float(b)
@@ -174,7 +190,7 @@ class VACE(Loss):
         if self.freeze_sbar:
             sbar = torch.where(self.frozen_sbar > 0, self.frozen_sbar.to(sbar.dtype), sbar)
         sbar = torch.where(sbar > 0, sbar, 1)
-        r = torch.where(valid, vhat / sbar, 1)
+        r = torch.where(valid, vhat / sbar, 1) if self.rarity is None else self.rarity.to(vhat)
         if self.mode == "centered":
             tau = 1 + self.lam * (r - 1)
         elif self.b is None:

@@ -67,8 +67,8 @@ class StudyFile:
     posthoc: tuple[str, ...] = ("temperature",)  # each method also through these calibrators, fitted on validation rows
     seeds: int = 5
     first_seed: int = 1
-    cost: bool = False  # measure multiply-accumulates and time an image
     base: dict[str, Any] = field(default_factory=dict)
+    features: dict[str, Any] = field(default_factory=dict)  # heads: model, views ... of calibrant features
     data: tuple[Part, ...] = ()
     network: tuple[Part, ...] = ()
     method: tuple[Part, ...] = ()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from calibrant.config import to_table
 from calibrant.errors import ConfigError, did_you_mean
 from calibrant.train.config import DataConfig, TrainConfig, train_config
 from calibrant.train.data.sources import read_data
@@ -18,6 +17,7 @@ from calibrant.train.jobs.job import read_result
 from calibrant.train.jobs.training import TrainJob, train_key
 from calibrant.train.recipe import AS_PUBLISHED, laid_over, moved_schedule, recipe_table
 from calibrant.train.study.file import Part, Scale, StudyFile
+from calibrant.train.study.score import Score, score
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,14 @@ def plan_study(
     return StudyPlan(study, chosen, scale, out, places, weights, numbers)
 
 
+class Source(Protocol):
+    """What makes the jobs of a study, and reads what they came to."""
+
+    def job(self, cell: Cell) -> Any: ...
+
+    def score(self, job: Any, result: Mapping[str, Any], view: str) -> Score: ...
+
+
 class Trainings:
     """The jobs of a study of trainings."""
 
@@ -98,10 +106,8 @@ class Trainings:
     def job(self, cell: Cell) -> TrainJob | None:
         """The job of a cell; None while another method's run that it takes a number from is missing."""
         plan = self.plan
-        d, n, m = (
-            next(part for part in parts if part.name == name)
-            for parts, name in ((plan.data, cell.data), (plan.networks, cell.network), (plan.methods, cell.method))
-        )
+        d, n = part_of(plan.data, cell.data), part_of(plan.networks, cell.network)
+        m = part_of(plan.methods, cell.method)
         taken: dict[str, float] = {}
         for key, source in m.measured.items():
             name, _, number = source.partition(" ")
@@ -118,6 +124,9 @@ class Trainings:
         digest = self._sizes(d.name, config.data)[0]
         key = train_key(config, digest)
         return TrainJob(config, f"trainings/{key[:16]}", key, lean=True)
+
+    def score(self, job: TrainJob, result: Mapping[str, Any], view: str) -> Score:
+        return score(self.plan.out, job, view, self.plan.study.metrics)
 
     def _config(self, d: Part, n: Part, m: Part, seed: int, taken: Mapping[str, float]) -> TrainConfig:
         plan, scale = self.plan, self.plan.scale
@@ -163,7 +172,5 @@ class Trainings:
         return self._data[name]
 
 
-def described(config: TrainConfig) -> dict[str, Any]:
-    """What a table's reader wants to know of a run, without the places of this machine."""
-    table = to_table(config)
-    return {name: table[name] for name in ("model", "loss", "schedule", "optimizer")}
+def part_of(parts: Sequence[Part], name: str) -> Part:
+    return next(part for part in parts if part.name == name)

@@ -11,10 +11,9 @@ from calibrant.errors import ConfigError, ModelError
 from calibrant.train.jobs.job import Job, read_result
 from calibrant.train.jobs.run import Engine, run_jobs
 from calibrant.train.jobs.shard import own_part, read_shard
-from calibrant.train.jobs.training import TrainJob
 from calibrant.train.study.joined import Block, Entry, Joined, join
-from calibrant.train.study.plan import Cell, StudyPlan, Trainings
-from calibrant.train.study.score import AS_TRAINED, score
+from calibrant.train.study.plan import Cell, Source, StudyPlan, Trainings
+from calibrant.train.study.score import AS_TRAINED
 from calibrant.train.study.write import write_joined
 
 
@@ -47,7 +46,7 @@ def run_study(
 
 
 def _run_seed(
-    plan: StudyPlan, source: Trainings, cells: Sequence[Cell], workers: int, engine: Engine, say: Callable[[str], None]
+    plan: StudyPlan, source: Source, cells: Sequence[Cell], workers: int, engine: Engine, say: Callable[[str], None]
 ) -> None:
     """What has no result; then, as long as there is any, what waited for it."""
     ran: set[str] = set()
@@ -63,8 +62,12 @@ def _run_seed(
         run_jobs(todo, plan.out, workers=workers, engine=engine, say=say)
 
 
-def source_of(plan: StudyPlan) -> Trainings:
+def source_of(plan: StudyPlan) -> Source:
     """What makes jobs of the study's cells."""
+    if plan.study.kind == "heads":
+        from calibrant.train.study.heads import HeadRuns
+
+        return HeadRuns(plan)
     return Trainings(plan)
 
 
@@ -81,7 +84,7 @@ def join_study(plan: StudyPlan) -> Joined:
                 entries = [
                     Entry(
                         m.name,
-                        {seed: score(plan.out, job, view, study.metrics) for seed, (job, _) in runs[m.name].items()},
+                        {seed: source.score(job, result, view) for seed, (job, result) in runs[m.name].items()},
                         m.control,
                         {seed: result.get("measured", {}) for seed, (_, result) in runs[m.name].items()},
                         m.published,
@@ -120,8 +123,8 @@ def join_study(plan: StudyPlan) -> Joined:
 
 
 def _runs(
-    plan: StudyPlan, source: Trainings, data: str, network: str, method: str, notes: list[str]
-) -> dict[int, tuple[TrainJob, dict[str, Any]]]:
+    plan: StudyPlan, source: Source, data: str, network: str, method: str, notes: list[str]
+) -> dict[int, tuple[Any, dict[str, Any]]]:
     """The finished runs of a method by seed; those that failed are told."""
     found = {}
     for seed in plan.seeds:
@@ -136,12 +139,12 @@ def _runs(
     return found
 
 
-def progress_of(plan: StudyPlan, source: Trainings) -> Progress:
+def progress_of(plan: StudyPlan, source: Source) -> Progress:
     cells = plan.cells()
     missing = tuple(cell for cell in cells if _result(plan.out, source, cell) is None)
     return Progress(len(cells), len(cells) - len(missing), missing)
 
 
-def _result(out: Path, source: Trainings, cell: Cell) -> object | None:
+def _result(out: Path, source: Source, cell: Cell) -> object | None:
     job = source.job(cell)
     return None if job is None else read_result(out, job.key)

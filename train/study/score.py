@@ -16,14 +16,15 @@ from calibrant.atomic import write_json
 from calibrant.calibration.calibrators import fit
 from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.softmax import softmax
-from calibrant.train.heads.scores import GROUPED, measure
+from calibrant.train.heads.scores import METRICS as OF_HEADS
+from calibrant.train.heads.scores import measure
 from calibrant.train.jobs.rows import pack_rows
 from calibrant.train.jobs.training import TrainJob
 
 AS_TRAINED = ""  # the view without a calibrator
 # Raised by hand when a metric or a calibrator gives other numbers than before: scores are then made again.
 SCORES_VERSION = 1
-KNOWN = {**{m.key: m.better == "higher" for m in METRICS}, **dict.fromkeys(GROUPED, True)}  # True: higher is better
+KNOWN = {**OF_HEADS, **{m.key: m.better == "higher" for m in METRICS}}  # True: higher is better
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,8 @@ def values(
     probs: NDArray[np.float64], labels: NDArray[np.int64], counts: NDArray[np.int64], metrics: Sequence[str]
 ) -> dict[str, float]:
     by_key = {m.key: m for m in METRICS}
-    grouped = measure(probs, labels, counts) if set(metrics) & set(GROUPED) else {}
-    return {key: grouped[key] if key in GROUPED else float(by_key[key].function(probs, labels)) for key in metrics}
+    others = {} if set(metrics) <= set(by_key) else measure(probs, labels, counts)
+    return {key: float(by_key[key].function(probs, labels)) if key in by_key else others[key] for key in metrics}
 
 
 def _counts(data: Predictions) -> NDArray[np.int64]:

@@ -236,3 +236,14 @@ def test_bound_that_holds() -> None:
     assert vace == pytest.approx(4.018, abs=1e-3)
     assert vace > ce + torch.tensor(2.0).log().item()
     assert abs(vace - ce) <= 2 * 10 * 0.5
+
+
+def test_frequency_takes_the_place_of_scatter_as_a_control() -> None:
+    """Counts 1, 2, 4: 1/n = 1, .5, .25, mean 7/12; r = 12/7, 6/7, 3/7; tau = 1 + .5 r once there are steps."""
+    loss = VACE(3, 2, follows="frequency", class_counts=[1, 2, 4])
+    loss(torch.zeros(3, 3), torch.tensor([0, 1, 2]), torch.randn(3, 2))
+    loss(torch.zeros(3, 3), torch.tensor([0, 1, 2]), torch.randn(3, 2))
+    assert loss.class_temperatures().tolist() == pytest.approx([1 + 6 / 7, 1 + 3 / 7, 1 + 3 / 14])
+    assert "rarity" not in loss.state_dict()
+    with pytest.raises(ConfigError, match="needs class_counts"):
+        VACE(3, 2, follows="frequency")

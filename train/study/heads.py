@@ -1,0 +1,69 @@
+"""The jobs of a study of heads on frozen features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from calibrant.errors import ConfigError
+from calibrant.train.heads.config import head_config
+from calibrant.train.heads.features.cache import MANIFEST, FeatureCache
+from calibrant.train.heads.features.extract import FeatureConfig, extract
+from calibrant.train.heads.sweep.jobs import HeadJob, job_key
+from calibrant.train.recipe import laid_over
+from calibrant.train.study.plan import Cell, StudyPlan, part_of
+from calibrant.train.study.score import Score
+
+
+class HeadRuns:
+    """A data set is a feature cache, or images of which one is made in OUT/features by the [features] table."""
+
+    def __init__(self, plan: StudyPlan) -> None:
+        self.plan = plan
+        self._caches: dict[str, FeatureCache] = {}
+
+    def job(self, cell: Cell) -> HeadJob:
+        plan = self.plan
+        d, m = part_of(plan.data, cell.data), part_of(plan.methods, cell.method)
+        table: dict[str, Any] = {}
+        for over in (plan.study.base, d.set, m.set, plan.scale.set):
+            table = laid_over(table, over)
+        config = head_config(table, [f"seed={cell.seed}"], where=f"{plan.study.title}: {m.name}")
+        cache = self.cache(cell.data)
+        return HeadJob(cell.method, config, cache.path, job_key(config, cache))
+
+    def score(self, job: HeadJob, result: Mapping[str, Any], view: str) -> Score:
+        """What the run kept; a calibrator of a head is a method of its own (posthoc.temperature, posthoc.adjust)."""
+        if result["test"] is None:
+            raise ConfigError("has no test images, which a study compares on", where=job.features)
+        return Score(result["test"], result["test_rows"])
+
+    def cache(self, name: str) -> FeatureCache:
+        if name not in self._caches:
+            self._caches[name] = self._open(name, self.plan.places[name])
+        return self._caches[name]
+
+    def _open(self, name: str, place: Path) -> FeatureCache:
+        if (place / MANIFEST).is_file():
+            return FeatureCache.open(place)
+        wanted = dict(self.plan.study.features)
+        if not wanted.get("model"):
+            raise ConfigError(
+                "is no feature cache, and the study names no model to make one with",
+                where=place,
+                fix='give a folder of calibrant features, or [features] model = "..." in the study',
+            )
+        views = tuple(wanted.pop("views", ("eval",)))
+        return extract(
+            FeatureConfig(
+                wanted.pop("model"),
+                place,
+                self.plan.out / "features" / name,
+                pretrained=self.plan.weights is None,
+                weights=self.plan.weights,
+                views=views,
+                device="cpu",
+                **wanted,
+            )
+        ).cache
