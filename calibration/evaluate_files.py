@@ -51,9 +51,34 @@ def evaluate_files(
     """
     if cross_fit is not None and cross_fit < 2:
         raise ConfigError(f"{cross_fit} parts cannot judge one another", where="--cross-fit", fix="give 2 or more")
+    found = subjects(paths, calibrators, adjust=adjust, target_prior=target_prior, asked=asked)
+    return evaluate_subjects(
+        found,
+        bins=bins,
+        target_prior=target_prior,
+        adjust=adjust,
+        cross_fit=cross_fit,
+        asked=asked,
+        groups=groups,
+        margin=margin,
+    )
+
+
+def evaluate_subjects(
+    judged_files: Sequence[Subject],
+    *,
+    bins: int = 15,
+    target_prior: str | None = None,
+    adjust: float | None = None,
+    cross_fit: int | None = None,
+    asked: Asked | None = None,
+    groups: Mapping[str, Sequence[int]] | None = None,
+    margin: float = MARGIN,
+) -> list[Model]:
+    """The same of predictions whose formulas are at hand."""
     models = []
     weighting = None if adjust is not None else target_prior
-    for subject in subjects(paths, calibrators, adjust=adjust, target_prior=target_prior, asked=asked):
+    for subject in judged_files:
         source = subject.file.source
         prior = _target(weighting, source)
         shown = groups if groups is not None else head_medium_tail(source.train_prior)

@@ -14,6 +14,7 @@ from calibrant.dashboard.folder.index import scan
 from calibrant.dashboard.views import laboratory, reliability, training, tryit
 from calibrant.dashboard.views.overview import page as overview
 from calibrant.dashboard.views.production import page as production
+from calibrant.dashboard.widgets import go
 from calibrant.dashboard.widgets.elements import said
 from calibrant.errors import CalibrantError
 
@@ -41,6 +42,7 @@ def navigation() -> Any:
         else st.Page(_guarded(render), title=title, url_path=address)
         for address, (title, render) in PAGES.items()
     ]
+    go.register(dict(zip(PAGES, pages, strict=True)))
     # Streamlit serves its start page at "/" only; the address that it would have is one too.
     title, render = PAGES[START]
     again = st.Page(_guarded(render), title=title, url_path=START, visibility="hidden")

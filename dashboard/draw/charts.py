@@ -44,7 +44,7 @@ def finished(chart: alt.TopLevelMixin, colours: Palette) -> Any:
             "labelLimit": 0,
             "columns": 2,
         },
-        title={"color": colours.text, "fontSize": 13, "fontWeight": "normal", "anchor": "start", "dy": 4},
+        title={"color": colours.text, "fontSize": 13, "fontWeight": "normal", "anchor": "start", "dy": 1},
         view={"stroke": None},
     )
 
@@ -199,6 +199,28 @@ def paired_bars(table: pd.DataFrame, *, colours: Palette) -> alt.LayerChart:
     )
     # The first answer is an outline, the second is full: told apart without colour too.
     return alt.layer(base.mark_bar(stroke=colours.under, strokeWidth=1.5)).properties(height=60 + 30 * len(names))
+
+
+def scatter(table: pd.DataFrame, *, x: str, y: str, colours: Palette) -> alt.LayerChart:
+    """A mark for each line, by shape and colour of its verdict. Columns: x, y, Name, Formula, Verdict, line."""
+    levels = ["Trusted", "Usable with care", "Not to be trusted", "Cannot be told", "not judged"]
+    shapes = ["circle", "triangle-up", "square", "diamond", "cross"]
+    tints = [colours.series[2], colours.series[4], colours.over, colours.neutral, colours.neutral]
+    legend = alt.Legend(title=None)
+    chosen = alt.selection_point(name="line", fields=["line"], on="click", empty=False)
+    marks = (
+        alt.Chart(table)
+        .mark_point(filled=True, size=140, opacity=0.9)
+        .encode(
+            alt.X(f"{x}:Q", title=x, scale=alt.Scale(zero=False), axis=alt.Axis(grid=False)),
+            alt.Y(f"{y}:Q", title=y, scale=alt.Scale(zero=False), axis=alt.Axis(minExtent=Y_ROOM)),
+            color=alt.Color("Verdict:N", legend=legend, scale=alt.Scale(domain=levels, range=tints)),
+            shape=alt.Shape("Verdict:N", legend=legend, scale=alt.Scale(domain=levels, range=shapes)),
+            tooltip=["Name:N", "Formula:N", "Verdict:N", alt.Tooltip(f"{x}:Q"), alt.Tooltip(f"{y}:Q")],
+        )
+        .add_params(chosen)
+    )
+    return alt.layer(marks).properties(height=420)
 
 
 def columns(table: pd.DataFrame, *, x: str, x2: str, y: str, colours: Palette, title: str) -> alt.LayerChart:

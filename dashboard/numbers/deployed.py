@@ -13,14 +13,9 @@ from numpy.typing import NDArray
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.artifacts.predictions import PredictionsFile
 from calibrant.calibration.formula import Formula
-from calibrant.calibration.statistics.accumulate import Accumulator
-from calibrant.calibration.statistics.statistics import Statistics
 from calibrant.dashboard.folder.artifacts import Model, PredictionsRef, Run, Shelf
 from calibrant.dashboard.folder.contents import card_of
 from calibrant.dashboard.folder.files import Stamp
-from calibrant.dashboard.numbers import measures
-from calibrant.dashboard.numbers.measures import Summary
-from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.errors import DataError
 
 MOST_ROWS = 200_000
@@ -42,6 +37,18 @@ def reference_confidence(files: tuple[Stamp, ...], model: Stamp) -> NDArray[np.f
     return np.concatenate(found)
 
 
+def rows_of(shelf: Shelf, owner: Run | Model) -> tuple[Run, tuple[PredictionsRef, ...]]:
+    """The run whose predictions judge it, and these predictions."""
+    if isinstance(owner, Run):
+        return owner, owner.predictions
+    found = held_out(shelf, owner)
+    if found is None:
+        raise DataError("no predictions of its weights are here", where=owner.name)
+    run, best = found
+    same = best.source.model.get("sha256")
+    return run, tuple(p for p in run.predictions if p.source.model.get("sha256") == same)
+
+
 def held_out(shelf: Shelf, model: Model) -> tuple[Run, PredictionsRef] | None:
     """The test (else validation) predictions of the very weights in the file, which it names by hash."""
     weights = model.card.source.get("checkpoint_sha256")
@@ -52,26 +59,3 @@ def held_out(shelf: Shelf, model: Model) -> tuple[Run, PredictionsRef] | None:
         if best.source.class_names == model.card.classes:
             return run, best
     return None
-
-
-@lru_cache(32)
-def statistics(model: Stamp, scored: Scored) -> Statistics:
-    """Of the answers that the file would have given, to the first rows where there are very many."""
-    card, file = card_of(model), PredictionsFile.open(scored.path.path)
-    formula = Formula.of_card(card)
-    accumulator = Accumulator(len(card.classes), rows_expected=min(file.rows, MOST_ROWS))
-    rows = 0
-    for batch in file.batches():
-        part = batch.labelled()
-        if rows < MOST_ROWS and len(part):
-            accumulator.add(formula.logits(part.logits), part.labels)
-            rows += len(part)
-    if not rows:
-        raise DataError("no row has a label", where=scored.path.path.name)
-    return accumulator.finish()
-
-
-@lru_cache(256)
-def summary(model: Stamp, scored: Scored) -> Summary:
-    """Accuracy as deployed; NLL and ECE of the network alone, then as deployed."""
-    return measures.summary_of(measures.statistics(scored), statistics(model, scored))

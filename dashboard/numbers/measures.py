@@ -25,6 +25,7 @@ from calibrant.calibration.diagrams.reliability import (
 )
 from calibrant.calibration.diagrams.smooth_curve import SmoothCurve, class_smooth_reliability, smooth_reliability
 from calibrant.calibration.evaluation import Evaluation, evaluate, gap_sample
+from calibrant.calibration.formula import Formula
 from calibrant.calibration.intervals.binned import measure_gaps
 from calibrant.calibration.intervals.gaps import GapSample
 from calibrant.calibration.intervals.means import share_interval
@@ -165,7 +166,7 @@ def curve(scored: Scored, *, target: Target = None, predicted: Members = None) -
 
 @dataclass(frozen=True)
 class Summary:
-    """A line of the overview. `..._after`: through the run's calibrator, None where it has none."""
+    """A line of the overview. `..._after`, and accuracy: through the formula, None where the network is alone."""
 
     rows: int
     effective_rows: float
@@ -181,44 +182,27 @@ class Summary:
 @lru_cache(1024)
 def summary(before: Scored, after: Scored | None, *, bins: int = DEFAULT_BINS, target: Target = None) -> Summary:
     """What `evaluate` says, without the parts that take long and are shown only on demand."""
-    found = statistics(before, target)
+    first = statistics(before, target)
+    found = first if after is None else statistics(after, target)
     present = found.by_true.rows > 0
     accuracy = found.mean_by_class(found.right_rows)
     recall = found.right_rows[present] / found.by_true.rows[present]
-    ref = None if after is None else after.calibrator
-    temperature = None if ref is None else ref.calibrator.parameters.get("temperature")
     return Summary(
         found.rows,
         found.effective_rows,
         Measured(accuracy, *share_interval(accuracy, found.effective_rows)),
         float(recall.mean()),
-        _nll(found),
+        _nll(first),
         calibration_error(before, bins, target=target),
-        None if after is None else _nll(statistics(after, target)),
+        None if after is None else _nll(found),
         None if after is None else calibration_error(after, bins, target=target),
-        float(temperature) if isinstance(temperature, int | float) else None,
+        None if after is None else _temperature(after.formula()),
     )
 
 
-def summary_of(before: Statistics, after: Statistics) -> Summary:
-    """The same of a deployed file, whose classes may be others than the network's: accuracy is of `after`."""
-    present = after.by_true.rows > 0
-    accuracy = after.mean_by_class(after.right_rows)
-    recall = after.right_rows[present] / after.by_true.rows[present]
-    first, second = (
-        measure_gaps(gap_sample(s, DEFAULT_BINS), "sum", value=ece_of(s.bins(DEFAULT_BINS))) for s in (before, after)
-    )
-    return Summary(
-        after.rows,
-        after.effective_rows,
-        Measured(accuracy, *share_interval(accuracy, after.effective_rows)),
-        float(recall.mean()),
-        _nll(before),
-        first,
-        _nll(after),
-        second,
-        None,
-    )
+def _temperature(formula: Formula) -> float | None:
+    value = None if formula.calibrator is None else formula.calibrator.parameters.get("temperature")
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _nll(found: Statistics) -> float:

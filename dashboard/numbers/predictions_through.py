@@ -1,11 +1,11 @@
-"""Predictions as they are, or through a calibrator: what the numbers of a page are about."""
+"""Predictions as they are, through a calibrator, or as a deployed file answers: what numbers are about."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from calibrant.calibration.formula import Formula
-from calibrant.dashboard.folder.artifacts import CalibratorRef, PredictionsRef
+from calibrant.dashboard.folder.artifacts import CalibratorRef, Model, PredictionsRef
 from calibrant.dashboard.folder.files import Stamp, stamp, stamps
 
 
@@ -15,22 +15,25 @@ class Scored:
 
     files: tuple[Stamp, ...]
     path: PredictionsRef
-    calibrator: CalibratorRef | None
-    calibrator_file: Stamp | None
+    through: CalibratorRef | Model | None
+    through_file: Stamp | None
 
     @classmethod
-    def of(cls, predictions: PredictionsRef, calibrator: CalibratorRef | None = None) -> Scored:
-        return cls(
-            stamps(predictions.path), predictions, calibrator, None if calibrator is None else stamp(calibrator.path)
-        )
+    def of(cls, predictions: PredictionsRef, through: CalibratorRef | Model | None = None) -> Scored:
+        return cls(stamps(predictions.path), predictions, through, None if through is None else stamp(through.path))
 
     def formula(self) -> Formula:
-        """The whole formula behind the numbers, as `calibrant evaluate` applies it."""
-        calibrator = None if self.calibrator is None else self.calibrator.calibrator
-        return Formula.of(calibrator, self.path.source)
+        """The whole formula behind the numbers, as `calibrant evaluate` and the server apply it."""
+        if isinstance(self.through, Model):
+            return Formula.of_card(self.through.card)
+        return Formula.of(None if self.through is None else self.through.calibrator, self.path.source)
+
+    def plain(self) -> Scored:
+        """The same rows as the network says them."""
+        return self if self.through is None else Scored(self.files, self.path, None, None)
 
     def __hash__(self) -> int:
-        return hash((self.files, self.calibrator_file))
+        return hash((self.files, self.through_file))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Scored) and (self.files, self.calibrator_file) == (other.files, other.calibrator_file)
+        return isinstance(other, Scored) and (self.files, self.through_file) == (other.files, other.through_file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.dashboard.theme import Palette
 from calibrant.dashboard.widgets import controls, elements
 
+NONE = "none"
 _EVERY = 10  # points of a curve, of which there are 201, that can be pointed at
 
 
@@ -66,19 +68,29 @@ def _verdicts(gaps: NDArray[np.float64], within: NDArray[np.bool_]) -> list[str]
     ]
 
 
-def render(sides: list[Side], *, name: str, bins: int, about: str) -> tuple[str, int] | None:
+def render(
+    sides: list[Side], *, name: str, bins: int, about: str, beside: Callable[[tuple[str, int]], None]
+) -> tuple[str, int] | None:
     """Draws them; returns side and number of the bin whose rows are asked for. `about`: what its choice depends on."""
     if not any(side.diagram.rows.sum() for side in sides):
         st.info("No row was predicted like this.", icon=":material/info:")
         return None
     top = max(float(side.bars.share[side.bars.filled].max(initial=0)) for side in sides) * 1.05
-    columns = st.columns(2)
+    # A picked bin has its pictures beside the diagrams.
+    picked = str(st.session_state.get("bin", st.query_params.get("bin", NONE)))
+    columns = list(st.columns(2) if picked == NONE else st.columns([5, 5, 4]))
     for column, side in zip(columns, sides, strict=False):
         with column:
             _draw(side, f"reliability-{name}-{side.key}", top, bins)
     with columns[1] if len(sides) == 1 else st.container():
         _explain(sides[0].kind)
-    return _picked_bin(sides, about)
+    found = _picked_bin(sides, about)
+    if (found is None) != (picked == NONE):
+        st.rerun()
+    if found is not None:
+        with columns[2]:
+            beside(found)
+    return found
 
 
 def _draw(side: Side, name: str, top: float, bins: int) -> None:
@@ -160,7 +172,7 @@ def _remember_click(side: Side, event: Any, bins: int) -> None:
 
 
 def _picked_bin(sides: list[Side], about: str) -> tuple[str, int] | None:
-    labels = {"none": "none"}
+    labels = {NONE: "none"}
     for side in sides:
         table = table_of(side.diagram)[["bin", "low", "high", "confidence", "rows"]]
         for number, low, high, mean, rows in table.itertuples(index=False, name=None):
@@ -169,7 +181,7 @@ def _picked_bin(sides: list[Side], about: str) -> tuple[str, int] | None:
     chosen = controls.choose(
         "Rows of one bin", list(labels), key="bin", labels=labels, about=about, help="Or click a mark in a diagram."
     )
-    if chosen == "none":
+    if chosen == NONE:
         return None
     key, _, bin_number = chosen.partition("-")
     return key, int(bin_number)

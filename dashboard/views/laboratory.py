@@ -22,7 +22,7 @@ _KEY, _KEPT, _PUBLISHED, _ADDRESS = "switch-", "lab switches", "lab link", "swit
 
 
 def render(shelf: Shelf) -> None:
-    st.title("Laboratory")
+    elements.title("Laboratory")
     if not shelf.features:
         st.info("No cached features here yet. A frozen backbone makes them once:", icon=":material/info:")
         elements.command(

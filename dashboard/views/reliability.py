@@ -3,104 +3,142 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from calibrant.calibration.intervals.measured import Measured
-from calibrant.dashboard.folder.artifacts import CalibratorRef, PredictionsRef, Run, Shelf
-from calibrant.dashboard.numbers import class_prior, measures
-from calibrant.dashboard.numbers.groups import Selection, selections
+from calibrant.dashboard.folder.artifacts import CalibratorRef, Model, PredictionsRef, Run, Shelf
+from calibrant.dashboard.numbers import class_prior, deployed, measures, subjects, verdicts
+from calibrant.dashboard.numbers.groups import ALL, Selection, selections
 from calibrant.dashboard.numbers.measures import Kind, Target
 from calibrant.dashboard.numbers.predictions_through import Scored
-from calibrant.dashboard.views import diagrams, samples
+from calibrant.dashboard.views import diagrams, samples, verdict
 from calibrant.dashboard.views.diagrams import Side
-from calibrant.dashboard.widgets import controls, elements
+from calibrant.dashboard.views.verdict import NO_CALIBRATOR
+from calibrant.dashboard.widgets import controls, elements, level
 
-NO_CALIBRATOR = "none"
 _KINDS = {"width": "equal width", "mass": "equal rows", "smooth": "smooth"}
 _ERRORS: dict[Kind, str] = {"width": "ECE", "mass": "Adaptive ECE", "smooth": "Smooth ECE"}
 
 
 @dataclass(frozen=True)
 class Choice:
+    """A subject (a run through a calibrator, or a deployed file), and how it is looked at."""
+
+    owner: Run | Model
     run: Run
     predictions: PredictionsRef
-    calibrator: CalibratorRef | None
-    bins: int
-    kind: Kind
-    selection: Selection
-    target: Target
+    through: CalibratorRef | Model | None
+    bins: int = measures.DEFAULT_BINS
+    kind: Kind = "width"
+    selection: Selection = Selection(ALL, "All rows", None)
+    target: Target = None
+
+    @property
+    def scored(self) -> Scored:
+        return Scored.of(self.predictions, self.through)
 
     @property
     def about(self) -> str:
         """What the number of a bin depends on."""
-        calibrator = NO_CALIBRATOR if self.calibrator is None else self.calibrator.name
-        parts = (self.run.name, self.predictions.name, calibrator, self.bins, self.kind, self.selection.key)
+        through = "" if self.through is None else self.through.name
+        parts = (self.owner.name, self.predictions.name, through, self.bins, self.kind, self.selection.key)
         return "|".join(map(str, parts))
+
+    @property
+    def looked_at(self) -> samples.Look:
+        return samples.Look(self.selection, self.bins, self.kind == "mass", self.target, self.about)
 
 
 def render(shelf: Shelf) -> None:
-    st.title("Reliability")
-    runs = [run for run in shelf.runs if run.predictions]
-    if not runs:
+    elements.title("Reliability")
+    everyone = subjects.owners(shelf)
+    if not everyone:
         elements.troubles(shelf.troubles)
         st.info("No predictions here yet. Training writes them, and so does:", icon=":material/info:")
         run = shlex.quote(shelf.runs[0].name) if shelf.runs else "first"
         elements.command(shelf.root, f"calibrant predict {run} --data images --out {run}/predictions/test.parquet")
         return
-    choice = _controls(shelf, runs)
+    choice = _controls(shelf, everyone)
+    with st.container(border=True, key="verdict"):
+        first_words = st.empty()
+    if (asked := verdicts.known(choice.scored)) is None:
+        with first_words.container():
+            level.badge(None)
+            st.markdown("Trying what would help, on these rows.")
+    else:
+        _say(first_words, shelf, choice)
+    choice = _more_controls(shelf, choice)
     sides = _sides(choice)
-    waiting = _numbers(choice, sides)
     picked = diagrams.render(
-        sides, name=f"{choice.run.name}-{choice.predictions.name}", bins=choice.bins, about=choice.about
+        sides,
+        name=f"{choice.owner.name}-{choice.predictions.name}",
+        bins=choice.bins,
+        about=choice.about,
+        beside=partial(samples.beside, shelf, choice.run, choice.predictions, sides, choice.looked_at),
     )
+    waiting = _numbers(choice, sides)
     for place, side in waiting:  # the numbers stand there already; their intervals take longer than all else
         with place:
             _true_value(measures.calibration_error(side.scored, choice.bins, kind="smooth", target=choice.target))
-    samples.render(
-        shelf,
-        choice.run,
-        choice.predictions,
-        sides,
-        choice.selection,
-        choice.bins,
-        picked,
-        mass=choice.kind == "mass",
-        target=choice.target,
-        about=choice.about,
-    )
+    if asked is None:
+        _say(first_words, shelf, choice)
+    samples.render(shelf, choice.run, choice.predictions, sides, picked, choice.looked_at)
 
 
-def _controls(shelf: Shelf, runs: list[Run]) -> Choice:
+def _say(place: DeltaGenerator, shelf: Shelf, choice: Choice) -> None:
+    with place.container():
+        verdict.render(shelf, choice.run, choice.predictions, choice.scored)
+
+
+def _controls(shelf: Shelf, everyone: Sequence[Run | Model]) -> Choice:
+    """Which subject: a run or deployed file, by which rows, through what."""
     first, second, third = st.columns([4, 3, 4])
     with first:
-        name = controls.choose("Run", [r.name for r in runs], key="run", help="A folder with predictions.")
-    run = next(r for r in runs if r.name == name)
-    best = run.best()
+        name = controls.choose(
+            "Run or deployed file", [o.name for o in everyone], key="run", help="A folder with predictions, or a file."
+        )
+    owner = next(o for o in everyone if o.name == name)
+    run, offered = deployed.rows_of(shelf, owner)
+    best = min(offered, key=lambda p: ({"test": 0, "val": 1}.get(p.name, 2), p.name))
     with second:
         chosen = controls.choose(
             "Predictions",
-            [p.name for p in run.predictions],
+            [p.name for p in offered],
             key="predictions",
-            default=None if best is None else best.name,
-            about=run.name,
-            help="Which of the run's prediction files to look at.",
+            default=best.name,
+            about=name,
+            help="By which of the run's prediction files it is judged.",
         )
-    predictions = next(p for p in run.predictions if p.name == chosen)
-    found = shelf.calibrators_for(run, predictions)
+    predictions = next(p for p in offered if p.name == chosen)
     with third:
-        calibrator_name = controls.choose(
-            "After calibration with",
-            [*(c.name for c in found), NO_CALIBRATOR],
-            key="calibrator",
-            labels={NO_CALIBRATOR: "nothing: show it as it is"} | {c.name: _calibrator_label(c) for c in found},
-            about=f"{run.name}: {len(predictions.source.class_names)}",
-            help="Calibrators in the run's folder or beside it. Fit one with calibrant calibrate.",
-        )
-    calibrator = next((c for c in found if c.name == calibrator_name), None)
+        through = _through(shelf, owner, run, predictions)
+    return Choice(owner, run, predictions, through)
+
+
+def _through(shelf: Shelf, owner: Run | Model, run: Run, predictions: PredictionsRef) -> CalibratorRef | Model | None:
+    if isinstance(owner, Model):
+        st.text_input("After", "as the file answers", disabled=True, key=f"as-deployed-{owner.name}")
+        return owner
+    found = shelf.calibrators_for(run, predictions)
+    name = controls.choose(
+        "After calibration with",
+        [*(c.name for c in found), NO_CALIBRATOR],
+        key="calibrator",
+        labels={NO_CALIBRATOR: "nothing: show it as it is"} | {c.name: _calibrator_label(c) for c in found},
+        about=f"{run.name}: {len(predictions.source.class_names)}",
+        help="Calibrators in the run's folder or beside it. Fit one with calibrant calibrate.",
+    )
+    return next((c for c in found if c.name == name), None)
+
+
+def _more_controls(shelf: Shelf, choice: Choice) -> Choice:
+    """How it is looked at."""
     fourth, kind, fifth, sixth = st.columns([3, 4, 4, 4])
     with fourth:
         bins = controls.slide(
@@ -121,21 +159,21 @@ def _controls(shelf: Shelf, runs: list[Run]) -> Choice:
             "every bin is equally sure: the adaptive ECE. Smooth needs no bins: a curve whose bandwidth SmoothECE "
             "chooses; the bins then only divide the histogram.",
         )
-    choices = selections(predictions.source)
+    choices = selections(choice.predictions.source)
     with fifth:
         rows = controls.choose(
             "Rows",
             [s.key for s in choices],
             key="rows",
             labels={s.key: s.label for s in choices},
-            about="|".join(predictions.source.class_names),
+            about="|".join(choice.predictions.source.class_names),
             help="Chosen by what the model predicted. By the true class even a perfect model would look wrong. Head, "
             "medium and tail are thirds of the classes by their number of training images.",
         )
     selection = next(s for s in choices if s.key == rows)
     with sixth:
-        wanted = class_prior.control(shelf, predictions, disabled=selection.classes is not None)
-    return Choice(run, predictions, calibrator, bins, cast(Kind, of), selection, wanted)
+        wanted = class_prior.control(shelf, choice.predictions, disabled=selection.classes is not None)
+    return replace(choice, bins=bins, kind=cast(Kind, of), selection=selection, target=wanted)
 
 
 def _calibrator_label(ref: CalibratorRef) -> str:
@@ -145,8 +183,7 @@ def _calibrator_label(ref: CalibratorRef) -> str:
 
 
 def _sides(choice: Choice) -> list[Side]:
-    def side(key: str, title: str, calibrator: CalibratorRef | None) -> Side:
-        scored = Scored.of(choice.predictions, calibrator)
+    def side(key: str, title: str, scored: Scored) -> Side:
         classes = choice.selection.classes
         bars = measures.diagram(scored, choice.bins, target=choice.target, predicted=classes)
         if choice.kind == "smooth":
@@ -157,10 +194,10 @@ def _sides(choice: Choice) -> list[Side]:
             marks = measures.diagram(scored, choice.bins, kind="mass", target=choice.target, predicted=classes)
         return Side(key, title, scored, choice.kind, marks, bars, None)
 
-    before = side("before", "Before: as the network says", None)
-    if choice.calibrator is None:
+    before = side("before", "Before: as the network says", choice.scored.plain())
+    if choice.through is None:
         return [before]
-    return [before, side("after", f"After: {choice.calibrator.calibrator.method}", choice.calibrator)]
+    return [before, side("after", f"After: {choice.scored.formula().describe()}", choice.scored)]
 
 
 # ---- numbers ----

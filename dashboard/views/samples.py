@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 import streamlit as st
+from numpy.typing import NDArray
 
 from calibrant.dashboard import settings
 from calibrant.dashboard.draw import pictures
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
     from calibrant.dashboard.views.diagrams import Side
 
 PER_PAGE = 24
-_SIDE = 150
+BESIDE = 8
+_SIDE, _SMALL = 150, 112
 _LOWER = {
     "bin": "Rows of the bin",
     "over": "Most over-confident",
@@ -32,18 +36,24 @@ _LOWER = {
 }
 
 
+@dataclass(frozen=True)
+class Look:
+    """Which rows, and in which bins. `about`: what the number of a bin depends on."""
+
+    selection: Selection
+    bins: int
+    mass: bool
+    target: Target
+    about: str
+
+
 def render(
     shelf: Shelf,
     run: Run,
     predictions: PredictionsRef,
     sides: list[Side],
-    selection: Selection,
-    bins: int,
     picked: tuple[str, int] | None,
-    *,
-    mass: bool,
-    target: Target,
-    about: str,
+    look: Look,
 ) -> None:
     st.subheader("Rows and classes")
     kind = controls.choose_one_of_few(
@@ -55,28 +65,27 @@ def render(
     )
     side = sides[-1]
     if kind == "classes":
-        _classes(side, bins)
+        _classes(side, look.bins)
         return
     if kind == "numbers":
-        _all_numbers(sides, bins, target)
+        _all_numbers(sides, look.bins, look.target)
         return
     if kind == "bin":
         if picked is None:
             st.markdown("Click a mark in a diagram, or choose a bin above, to see its rows.")
             return
         side = next(s for s in sides if s.key == picked[0])
-        weights = None if target is None else measures.weights_of(measures.statistics(side.scored), target)
-        found = rows.in_bin(rows.rows_of(side.scored), bins, picked[1], selection.classes, mass=mass, weights=weights)
+        found = _in_bin(side, picked[1], look)
     else:
         # A hundred is four pages: more than anybody looks through, and each page reads its ids anew.
-        found = rows.worst(rows.rows_of(side.scored), "over" if kind == "over" else "under", selection.classes, 96)
+        found = rows.worst(rows.rows_of(side.scored), "over" if kind == "over" else "under", look.selection.classes, 96)
     if len(found) == 0:
         st.markdown("There is none.")
         return
     pages = -(-len(found) // PER_PAGE)
     page = 1
     if pages > 1:
-        page = controls.slide("Page", 1, min(pages, 500), key="page", default=1, about=f"{about} {kind} {picked}")
+        page = controls.slide("Page", 1, min(pages, 500), key="page", default=1, about=f"{look.about} {kind} {picked}")
     shown = rows.read(side.scored, rows.rows_of(side.scored), found[(page - 1) * PER_PAGE : page * PER_PAGE])
     st.markdown(
         f"{elements.count(len(found))} rows, confidence {side.title.lower().split(':')[0]} calibration"
@@ -85,6 +94,34 @@ def render(
     )
     where = pictures.folders(shelf, run, predictions, settings.current().images)
     _cards(shown, predictions, where)
+
+
+def _in_bin(side: Side, number: int, look: Look) -> NDArray[np.int64]:
+    target = look.target
+    weights = None if target is None else measures.weights_of(measures.statistics(side.scored), target)
+    return rows.in_bin(
+        rows.rows_of(side.scored), look.bins, number, look.selection.classes, mass=look.mass, weights=weights
+    )
+
+
+def beside(
+    shelf: Shelf, run: Run, predictions: PredictionsRef, sides: list[Side], look: Look, picked: tuple[str, int]
+) -> None:
+    """The first pictures of a bin, in sight of the diagram."""
+    side = next(s for s in sides if s.key == picked[0])
+    found = _in_bin(side, picked[1], look)
+    shown = rows.read(side.scored, rows.rows_of(side.scored), found[:BESIDE])
+    where = pictures.folders(shelf, run, predictions, settings.current().images)
+    st.markdown(f"**{elements.count(len(found))} rows of this bin**, wrong ones first")
+    names = predictions.source.class_names
+    with st.container(horizontal=True, key="beside", gap="small"):
+        for row in shown:
+            with st.container(width=_SMALL, gap=None):
+                _picture(pictures.find(where, row.id), _SMALL)
+                sign = ":material/check:" if row.label == row.predicted else ":material/close:"
+                st.markdown(f":small[{sign} {plain(short(names[row.predicted], 12))}]")
+    if len(found) > BESIDE:
+        st.markdown("All of them stand below.")
 
 
 def _cards(shown: list[rows.Row], predictions: PredictionsRef, where: tuple[Path, ...]) -> None:
@@ -117,12 +154,12 @@ def _cards(shown: list[rows.Row], predictions: PredictionsRef, where: tuple[Path
                 )
 
 
-def _picture(path: pictures.Shown | None) -> None:
+def _picture(path: pictures.Shown | None, side: int = _SIDE) -> None:
     if path is None:
         st.markdown("*(no picture)*")
         return
     try:
-        st.image(pictures.thumbnail(path, 2 * _SIDE), width=_SIDE)
+        st.image(pictures.thumbnail(path, 2 * _SIDE), width=side)
     except CalibrantError as error:
         st.markdown(f"*{elements.said(error.what)}*")
 

@@ -36,7 +36,7 @@ _GATE = {
 
 
 def render(shelf: Shelf) -> None:
-    st.title("Training")
+    elements.title("Training")
     runs = [run for run in shelf.runs if run.metrics is not None]
     if not runs:
         st.info("No training log here yet. A run writes one while it trains:", icon=":material/info:")

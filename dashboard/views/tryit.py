@@ -45,7 +45,7 @@ class Knobs:
 
 
 def render(shelf: Shelf) -> None:
-    st.title("Try it")
+    elements.title("Try it")
     if not shelf.models:
         elements.troubles([t for t in shelf.troubles if t.where.endswith(".onnx")])
         st.info("No deployed file here yet. Export a run:", icon=":material/info:")

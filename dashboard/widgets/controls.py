@@ -119,6 +119,17 @@ def write(label: str, *, key: str, placeholder: str, help: str | None = None) ->
     return str(_publish(key, str))
 
 
+def put(key: str, value: Any) -> None:
+    """The control shows this when it is drawn next, whatever it remembers of other visits."""
+    asked = st.query_params.get(key)
+    for prefix in (_LINK, _LEFT, _ABOUT):
+        st.session_state.pop(prefix + key, None)
+    if asked is not None:
+        _leave(key, asked)
+        st.query_params.pop(key, None)
+    st.session_state[key] = value
+
+
 def keep(key: str, text: str | None) -> None:
     """Puts something that is not a control's value into the address, or takes it out."""
     if text is None:

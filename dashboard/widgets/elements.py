@@ -13,6 +13,7 @@ from calibrant.dashboard import settings
 from calibrant.dashboard.draw import charts, downloads
 from calibrant.dashboard.folder.files import Trouble
 from calibrant.dashboard.theme import Palette, palette
+from calibrant.dashboard.widgets import glossary
 from calibrant.dashboard.widgets.folder_names import without_folders
 from calibrant.dashboard.widgets.markdown_escape import plain, short
 
@@ -22,6 +23,13 @@ _ROWS_AT_ONCE = 24  # of a table; a longer one scrolls in itself
 def colours() -> Palette:
     """Of the theme that the reader sees."""
     return palette(st.context.theme.type)
+
+
+def title(text: str) -> None:
+    """With what the short words of the pages mean beside it."""
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        st.title(text, width="content")
+        glossary.offer()
 
 
 def drawing(drawn: Any, *, alt: str, key: str, select: str | None = None) -> Any:
@@ -39,11 +47,18 @@ def chart(name: str, table: pd.DataFrame, draw: downloads.Draw, *, alt: str, key
 
 
 def table(
-    frame: pd.DataFrame, *, key: str, columns: Mapping[str, Any] | None = None, download: str | None = None
-) -> None:
-    """A table with the meaning of its columns, and its numbers as a file, one touch away."""
+    frame: pd.DataFrame,
+    *,
+    key: str,
+    columns: Mapping[str, Any] | None = None,
+    download: str | None = None,
+    select: bool = False,
+) -> int | None:
+    """A table with the meaning of its columns, and its numbers as a file, one touch away. With `select`, the row that
+    was clicked, once."""
     meant = {name: str(c.get("help")) for name, c in (columns or {}).items() if name in frame and c and c.get("help")}
-    st.dataframe(
+    extra: dict[str, Any] = {"on_select": "rerun", "selection_mode": "single-row"} if select else {}
+    event: Any = st.dataframe(
         frame,
         hide_index=True,
         width="stretch",
@@ -51,6 +66,7 @@ def table(
         key=key,
         column_config=dict(columns or {}),
         placeholder="–",
+        **extra,
     )
     with st.container(horizontal=True, gap="small"):
         if download is not None:
@@ -59,6 +75,11 @@ def table(
             with st.popover("Columns", icon=":material/help:", type="tertiary", key=f"columns-{key}"):
                 for name, text in meant.items():
                     st.markdown(f"**{plain(name)}**: {text}")
+    rows = event.selection.rows if select and event is not None else []
+    if not rows or st.session_state.get(f"clicked:{key}") == rows[0]:
+        return None
+    st.session_state[f"clicked:{key}"] = rows[0]
+    return int(rows[0])
 
 
 def troubles(found: Sequence[Trouble]) -> None:

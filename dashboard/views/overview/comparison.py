@@ -1,109 +1,121 @@
-"""The comparison on the Overview: two to six runs by rank, two of them row by row."""
+"""The comparison on the Overview: two to six subjects that were judged on the same rows, by rank; two row by row."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import pandas as pd
 import streamlit as st
 
-from calibrant.calibration import Measured
-from calibrant.calibration.diagrams.reliability import reliability_diagram
 from calibrant.calibration.metrics.table import metric
 from calibrant.dashboard.draw import diagrams
 from calibrant.dashboard.folder.artifacts import Shelf
-from calibrant.dashboard.folder.files import stamp
-from calibrant.dashboard.numbers import deployed, measures
+from calibrant.dashboard.numbers import measures
 from calibrant.dashboard.numbers.measures import Summary
 from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.dashboard.views.diagrams import table_of
+from calibrant.dashboard.views.overview.lines import Line
 from calibrant.dashboard.widgets import controls, elements
 from calibrant.dashboard.widgets.markdown_escape import plain, short
 
 MOST_COMPARED = 6
-# field of the summary, by its column and metric
-_RANKED = {
-    key: (metric(name).title(when), metric(name))
-    for name, when, key in (
-        ("accuracy", "", "accuracy"), ("balanced_accuracy", "", "balanced_accuracy"), ("nll", "", "nll"),
-        ("nll", "after", "nll_after"), ("ece", "", "ece"), ("ece", "after", "ece_after"),
-    )
-}  # fmt: skip
+_RANKED = tuple(map(metric, ("accuracy", "balanced_accuracy", "nll")))
 
 
-def render(shelf: Shelf, summaries: dict[str, Summary]) -> None:
-    if len(summaries) < 2:
+def render(shelf: Shelf, lines: Sequence[Line]) -> None:
+    named = {_name(line, lines): line for line in lines}
+    if len(named) < 2:
         return
     st.subheader("Compare")
-    names = list(summaries)
     chosen = controls.choose_several(
         "Runs and deployed files to compare",
-        names,
+        list(named),
         key="compare",
-        default=names[: min(3, len(names))],
+        default=_default(named),
         most=MOST_COMPARED,
-        help="Two to six. Ranks say which run is best, second, ... by each number; the mean rank sums them up.",
+        about=shelf.root.name,
+        help="Two to six. Ranks say which is best, second, ... by each number; the mean rank sums them up.",
     )
     if len(chosen) < 2:
-        st.markdown("Choose a second run.")
+        st.markdown("Choose a second one.")
         return
-    table = ranks({name: summaries[name] for name in chosen})
-    elements.table(
-        table, key="rank-table", download="comparison",
-        columns={
-            "Run": st.column_config.TextColumn(pinned=True),
-            "Mean rank": st.column_config.NumberColumn(
-                format="%.2f", help="Mean of the ranks; 1 would be best by every number"
-            ),
-            **{
-                title: st.column_config.NumberColumn(format=m.decimals, help=m.help) for title, m in _RANKED.values()
-            },
-            **{f"Rank: {title}": st.column_config.NumberColumn(format="%.1f") for title, _ in _RANKED.values()},
-        },
-    )  # fmt: skip
-    st.markdown(
-        "Two runs whose 95 % intervals overlap may differ by chance alone. "
-        + ("They were measured on sets of different size. " if len({summaries[n].rows for n in chosen}) > 1 else "")
-    )
-    if len(chosen) == 2:
-        _paired(shelf, chosen)
-    columns = st.columns(min(3, len(chosen)))
-    for i, name in enumerate(chosen):
-        bins = _diagram(shelf, name)
-        if bins is not None:
-            with columns[i % len(columns)]:
-                elements.chart(
-                    f"reliability-{name}",
-                    bins,
-                    partial(diagrams.reliability, bins, title=short(name, 48), height=240),
-                    alt=f"Reliability diagram of {name}",
-                    key=f"compare-{name}",
-                )
-    if any(shelf.model(name) for name in chosen):
-        st.markdown("Runs are drawn as the network says, deployed files as they answer.")
+    picked = {name: named[name] for name in chosen}
+    alike = len({_rows(line) for line in picked.values()}) == 1
+    table = ranks({name: line.summary for name, line in picked.items() if line.summary is not None}, alike=alike)
+    number = st.column_config.NumberColumn
+    columns = {
+        "Run": st.column_config.TextColumn(pinned=True),
+        "Mean rank": number(format="%.2f", help="Mean of the ranks; 1 would be best by every number"),
+        **{m.title(): number(format=m.decimals, help=m.help) for m in (*_RANKED, metric("ece"))},
+        **{f"Rank: {m.title()}": number(format="%.1f") for m in _RANKED},
+    }
+    elements.table(table, key="rank-table", download="comparison", columns=columns)
+    if alike:
+        st.markdown(
+            "Two whose 95 % intervals overlap may differ by chance. ECE is not ranked: a model that knows nothing and "
+            "says so has none."
+        )
+    else:
+        st.markdown(
+            "They were **not measured on the same rows**, so they are not ranked: "
+            + "; ".join(f"{plain(name)} on {_where(line)}" for name, line in picked.items())
+            + "."
+        )
+    scored = [line.subject.scored for line in picked.values()]
+    if len(chosen) == 2 and alike and scored[0] is not None and scored[1] is not None:
+        _paired(chosen, scored[0], scored[1])
+    places = st.columns(min(3, len(chosen)))
+    for i, (name, one) in enumerate(zip(chosen, scored, strict=True)):
+        if one is None:
+            continue
+        bins = table_of(measures.diagram(one, measures.DEFAULT_BINS))
+        with places[i % len(places)]:
+            elements.chart(
+                f"reliability-{name}",
+                bins,
+                partial(diagrams.reliability, bins, title=short(name, 48), height=240),
+                alt=f"Reliability diagram of {name}",
+                key=f"compare-{name}",
+            )
 
 
-def _diagram(shelf: Shelf, name: str) -> pd.DataFrame | None:
-    run, model = shelf.run(name), shelf.model(name)
-    if run is not None:
-        best = run.best()
-        return None if best is None else table_of(measures.diagram(Scored.of(best), measures.DEFAULT_BINS))
-    held_out = None if model is None else deployed.held_out(shelf, model)
-    if model is None or held_out is None:
-        return None
-    found = deployed.statistics(stamp(model.path), Scored.of(held_out[1]))
-    return table_of(reliability_diagram(found, measures.DEFAULT_BINS))
+def _name(line: Line, lines: Sequence[Line]) -> str:
+    """Its name, with the formula where another has the same name."""
+    name = line.subject.name
+    alone = sum(other.subject.name == name for other in lines) == 1
+    return name if alone else f"{name} ({line.subject.formula})"
 
 
-def _paired(shelf: Shelf, chosen: list[str]) -> None:
-    """Two runs on the same rows: the difference is known far better than each number alone."""
-    first, second = (shelf.run(name) for name in chosen)
-    one, two = (None if r is None else r.best() for r in (first, second))
-    if one is None or two is None:
-        return
-    found = measures.differences(Scored.of(one), Scored.of(two))
+def _rows(line: Line) -> tuple[object, ...]:
+    """The rows that judged it, as far as their labels tell them apart."""
+    scored = line.subject.scored
+    if scored is None:
+        return ()
+    return (scored.path.name, scored.path.source.class_names, *measures.statistics(scored).by_true.rows.tolist())
+
+
+def _where(line: Line) -> str:
+    predictions, summary = line.subject.predictions, line.summary
+    if predictions is None or summary is None:
+        return "none"
+    return f"{summary.rows:,} {plain(predictions.name)} rows"
+
+
+def _default(named: Mapping[str, Line]) -> list[str]:
+    """The first three of those that most others share their rows with."""
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for name, line in named.items():
+        groups.setdefault(_rows(line), []).append(name)
+    largest = max(groups.values(), key=len)
+    return largest[:3] if len(largest) > 1 else list(named)[:2]
+
+
+def _paired(chosen: Sequence[str], one: Scored, two: Scored) -> None:
+    """On the same rows the difference is known far better than each number alone."""
+    found = measures.differences(one, two)
     if found is None:
-        st.markdown("They were not measured on the same rows, so there is no paired comparison.")
+        st.markdown("They have other rows, or too many of them, so there is no paired comparison.")
         return
     table = pd.DataFrame(
         [
@@ -130,29 +142,34 @@ def _paired(shelf: Shelf, chosen: list[str]) -> None:
         },
     )
     st.markdown(
-        f"On the same rows, before calibration. First: **{plain(chosen[0])}**, second: **{plain(chosen[1])}**. Clear: "
+        f"On the same rows. First: **{plain(chosen[0])}**, second: **{plain(chosen[1])}**. Clear: "
         "the 95 % interval of the difference does not hold 0."
     )
 
 
-def ranks(summaries: dict[str, Summary]) -> pd.DataFrame:
-    """Values, their ranks (ties share the mean of their places) and the mean of the ranks, best first.
+def ranks(summaries: Mapping[str, Summary], *, alike: bool = True) -> pd.DataFrame:
+    """Values through the formula, their ranks (ties share the mean of their places) and the mean of these, best first.
 
-    A number that not every run has is shown but not ranked.
+    Without `alike`, where they were measured on other rows, values alone.
     """
     table = pd.DataFrame({"Run": list(summaries)})
-    rank_columns = {}
-    for key, (title, m) in _RANKED.items():
-        column = pd.Series([_value(s, key) for s in summaries.values()], dtype=float)
-        if column.notna().all():
-            rank_columns[f"Rank: {title}"] = column.rank(ascending=m.better == "lower", method="average")
-        if column.notna().any():
-            table[title] = m.scale * column
-    both = pd.DataFrame(rank_columns)
-    table.insert(1, "Mean rank", both.mean(axis=1))
-    return pd.concat([table, both], axis=1).sort_values("Mean rank", kind="stable").reset_index(drop=True)
-
-
-def _value(summary: Summary, key: str) -> float | None:
-    value = getattr(summary, key)
-    return value.value if isinstance(value, Measured) else value
+    found = {
+        "accuracy": [s.accuracy.value for s in summaries.values()],
+        "balanced_accuracy": [s.balanced_accuracy for s in summaries.values()],
+        "nll": [s.nll if s.nll_after is None else s.nll_after for s in summaries.values()],
+        "ece": [(s.ece_after or s.ece).value for s in summaries.values()],
+    }
+    for key, values in found.items():
+        table[metric(key).title()] = metric(key).scale * pd.Series(values, dtype=float)
+    if not alike:
+        return table
+    places = pd.DataFrame(
+        {
+            f"Rank: {m.title()}": pd.Series(found[m.key], dtype=float).rank(
+                ascending=m.better == "lower", method="average"
+            )
+            for m in _RANKED
+        }
+    )
+    table.insert(1, "Mean rank", places.mean(axis=1))
+    return pd.concat([table, places], axis=1).sort_values("Mean rank", kind="stable").reset_index(drop=True)

@@ -29,7 +29,7 @@ _HISTOGRAM_BINS = 20
 
 
 def render(shelf: Shelf) -> None:
-    st.title("Production")
+    elements.title("Production")
     if not shelf.feedback:
         st.info("No feedback log here yet. The server writes one:", icon=":material/info:")
         file = shelf.models[0].name if shelf.models else "model.onnx"

@@ -9,9 +9,8 @@ import pytest
 
 from calibrant.artifacts.predictions import read_predictions
 from calibrant.calibration import metrics
-from calibrant.dashboard.folder.files import stamp
 from calibrant.dashboard.folder.index import scan
-from calibrant.dashboard.numbers import deployed
+from calibrant.dashboard.numbers import deployed, measures
 from calibrant.dashboard.numbers.predictions_through import Scored
 
 from ..conftest import write_model, write_run
@@ -26,7 +25,7 @@ def test_a_file_is_measured_as_it_would_have_answered_its_own_held_out_rows(tmp_
     found = deployed.held_out(shelf, model)
     assert found is not None
     assert (found[0].name, found[1].name) == ("mine", "test")
-    summary = deployed.summary(stamp(model.path), Scored.of(found[1]))
+    summary = measures.summary(Scored.of(found[1]), Scored.of(found[1], model))
     data = read_predictions(run / "predictions" / "test.parquet")
     pi = np.asarray(model.card.prior.train)
     network = np.exp(data.logits.astype(np.float64))
