@@ -56,7 +56,8 @@ def compare(first: ArrayLike, second: ArrayLike, labels: ArrayLike, *, bins: int
     out = {}
     for name in ("accuracy", "nll", "brier"):
         one, two = terms[0][name], terms[1][name]
-        out[name] = _difference(float(one.mean()), float(two.mean()), two - one)
+        with np.errstate(invalid="ignore"):  # two infinite NLLs differ by nothing that can be told
+            out[name] = _difference(float(one.mean()), float(two.mean()), two - one)
     change = terms[1]["accuracy"] - terms[0]["accuracy"]
     if len(y) >= 2:
         low, high = paired_share_interval(float((change > 0).sum()), float((change < 0).sum()), len(y))

@@ -191,6 +191,12 @@ def _crossed(view: View, subject: Subject, folds: int) -> tuple[NDArray[np.float
 
 def _notes(model: Model, plain: Model, view: View, call: Call, source: Source, judged: Population) -> tuple[str, ...]:
     notes = []
+    impossible = model.evaluation.zero_probability_labels
+    if impossible:
+        notes.append(
+            f"{model.name}: {impossible} of {model.evaluation.rows} rows have a label of probability 0, so the NLL is "
+            "infinite"
+        )
     if model.in_sample:
         notes.append(
             f"{model.name}: judged on the very rows that it was fitted on, so the numbers flatter it; add --cross-fit 5"

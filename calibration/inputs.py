@@ -1,8 +1,9 @@
 """What every metric and every fit accepts, checked once and said clearly when it cannot be used.
 
-Probabilities: (N, C), finite, not negative, rows summing to one. Logits: (N, C), finite. Labels: N whole numbers in
-0..C-1. Weights: N finite numbers >= 0, not all zero. float32 and float64 keep their precision; anything else becomes
-float64.
+Probabilities: (N, C), finite, not negative, rows summing to one. Logits: (N, C), finite or -inf, which is log 0: the
+class is ruled out, its probability exactly 0 under every map; a row without a finite logit is refused. Labels: N whole
+numbers in 0..C-1. Weights: N finite numbers >= 0, not all zero. float32 and float64 keep their precision; anything else
+becomes float64.
 """
 
 from __future__ import annotations
@@ -38,10 +39,36 @@ def check_matrix(values: ArrayLike, name: str) -> Floats:
 def check_logits(logits: ArrayLike) -> Floats:
     array = check_matrix(logits, "logits")
     # The sum is finite for finite input unless it overflows; only then is every element looked at.
-    if not np.isfinite(array.sum(dtype=np.float64)) and not np.isfinite(array).all():
-        bad = int((~np.isfinite(array)).any(axis=1).sum())
-        raise DataError(f"logits of {bad} of {len(array)} rows hold NaN or infinity", fix="drop or repair those rows")
+    with np.errstate(invalid="ignore"):
+        total = array.sum(dtype=np.float64)
+    if not np.isfinite(total):
+        finite = np.isfinite(array)
+        out = ruled_out(array)
+        broken = (~(finite | out)).any(axis=1) | ~finite.any(axis=1)
+        if broken.any():
+            raise DataError(
+                f"logits of {int(broken.sum())} of {len(array)} rows hold NaN or infinity, or nothing but -infinity",
+                fix="drop or repair those rows",
+            )
     return array
+
+
+def ruled_out(logits: Floats) -> NDArray[np.bool_]:
+    """Classes of probability exactly 0, (N, C)."""
+    out: NDArray[np.bool_] = np.isneginf(logits)
+    return out
+
+
+def finite_logits(logits: Floats, depth: float) -> Floats:
+    """-inf replaced by what lies `depth` below the row's log-sum-exp, or by its lowest logit where that is less."""
+    out = ruled_out(logits)
+    if not out.any():
+        return logits
+    known = np.where(out, np.inf, logits).min(axis=1, keepdims=True)
+    top = logits.max(axis=1, keepdims=True)
+    total = top + np.log(np.exp(logits - top).sum(axis=1, keepdims=True))
+    replaced: Floats = np.where(out, np.minimum(total - depth, known), logits).astype(logits.dtype)
+    return replaced
 
 
 def check_probs(probs: ArrayLike) -> Floats:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 # The floor under probabilities that a calibrator puts at zero, so that no label is impossible and the NLL is finite.
 FLOOR = 1e-12
+FLOOR_DEPTH = -float(np.log(FLOOR))  # as far below the log-sum-exp of a row
 LOWEST_LOG = float(np.log(np.finfo(np.float64).eps))
 
 

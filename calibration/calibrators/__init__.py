@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from calibrant.calibration.adjustment import checked_ratio
 from calibrant.calibration.calibrators import auto
 from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.calibration.calibrators.table import FORMS
-from calibrant.calibration.inputs import check_labels, check_logits, check_weights
-from calibrant.errors import ConfigError, did_you_mean
+from calibrant.calibration.inputs import Labels, check_labels, check_logits, check_weights, finite_logits, ruled_out
+from calibrant.calibration.softmax import FLOOR_DEPTH
+from calibrant.errors import ConfigError, DataError, did_you_mean
 
 __all__ = ["METHODS", "Calibrator", "fit"]
 
@@ -34,13 +36,23 @@ def fit(
 
     On data that follow the training prior leave `strength` at 0. On data that follow the target prior pass the ratio
     and strength of the deployed formula: the map is then fitted inside the whole expression, and the term stays outside
-    of the calibrator. Options belong to the method (see docs/calibration.md); an unknown one is an error.
+    of the calibrator. Options belong to the method (see docs/calibration.md); an unknown one is an error. Rows whose
+    label is ruled out (a logit of -inf) tell no map from another: they are left out, with a note.
     """
     if method not in METHODS:
         raise ConfigError(f'no calibration method "{method}"', fix=did_you_mean(method, METHODS))
     z = check_logits(logits)
     y = check_labels(labels, *z.shape)
     w = check_weights(weights, len(y))
+    out = ruled_out(z)
+    if out.any():
+        possible = ~out[np.arange(len(y)), y]
+        if not possible.any():
+            raise DataError("the label of every row has probability 0 (a logit of -infinity)")
+        some = None if w is None else w[possible]
+        z = finite_logits(z, FLOOR_DEPTH)[possible]
+        found = fit(method, z, y[possible], weights=some, log_prior_ratio=log_prior_ratio, strength=strength, **options)
+        return found if possible.all() else _without_ruled_out(found, y, int((~possible).sum()))
     function = auto.choose if method == "auto" else FORMS[method].fit
     accepted = inspect.signature(function).parameters
     known = [name for name, p in accepted.items() if p.kind is p.KEYWORD_ONLY and name != "offset"]
@@ -74,3 +86,11 @@ def fit(
         fitted_on["strength"] = float(strength)
         fitted_on["log_prior_ratio"] = np.asarray(log_prior_ratio, np.float64).tolist()
     return Calibrator(method, z.shape[1], parameters, notes, fitted_on)
+
+
+def _without_ruled_out(calibrator: Calibrator, labels: Labels, lost: int) -> Calibrator:
+    """The file says all the rows, and how many of them could not count."""
+    said = f"{lost} of {len(labels)} rows have a label of probability 0, which no map changes: they were left out"
+    notes = {**calibrator.fit, "note": "; ".join(filter(None, [calibrator.fit.get("note"), said]))}
+    prior = (np.bincount(labels, minlength=calibrator.classes) / len(labels)).tolist()
+    return replace(calibrator, fit=notes, fitted_on={**calibrator.fitted_on, "rows": len(labels), "prior": prior})

@@ -19,8 +19,8 @@ from calibrant.atomic import write_text
 from calibrant.calibration.adjustment import checked_ratio
 from calibrant.calibration.calibrators.steps import Affine, Step, run
 from calibrant.calibration.calibrators.table import form
-from calibrant.calibration.inputs import check_logits
-from calibrant.calibration.softmax import softmax
+from calibrant.calibration.inputs import check_logits, finite_logits, ruled_out
+from calibrant.calibration.softmax import FLOOR_DEPTH, softmax
 from calibrant.errors import ConfigError, DataError, FormatError
 
 FORMAT_VERSION = 2  # 2: with a prior correction, which a reader of version 1 would leave out
@@ -58,7 +58,11 @@ class Calibrator:
                 f"logits have {z.shape[1]} classes, the calibrator {self.classes}",
                 fix="was it fitted on another model?",
             )
-        return run(self.steps(), z)
+        out = ruled_out(z)
+        if not out.any():
+            return run(self.steps(), z)
+        # A class that is ruled out stays so; for the others it counts as the least probable that maps know.
+        return np.where(out, -np.inf, run(self.steps(), finite_logits(z, FLOOR_DEPTH)))
 
     def probabilities(
         self, logits: ArrayLike, *, log_prior_ratio: ArrayLike | None = None, strength: float = 0.0

@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibrant.calibration.inputs import Floats, Labels, check_labels, check_logits, check_matrix, check_probs
+from calibrant.calibration.inputs import (
+    Floats,
+    Labels,
+    check_labels,
+    check_logits,
+    check_matrix,
+    check_probs,
+    finite_logits,
+)
 from calibrant.calibration.statistics.grid import grid
 from calibrant.calibration.statistics.reservoir import Reservoir
 from calibrant.calibration.statistics.row_scores import (
@@ -27,6 +35,7 @@ _PENDING = 200_000  # pairs (true, predicted) that wait to be counted
 _CHUNK_FEW, _CHUNK_MANY = 1 << 15, 130_000
 
 F = NDArray[np.float64]
+_NOTHING = 1000.0  # so far below the others the exponential of float64 is exactly 0
 _ONE = np.int32(1)  # of the tables' own type: a plain 1 would be cast row by row
 
 
@@ -68,10 +77,12 @@ class Accumulator:
         rows = max(32, (_CHUNK_FEW if few else _CHUNK_MANY) // self.classes)
         for start in range(0, len(y), rows):
             labels = y[start : start + rows]
+            part = values[start : start + rows]
             with np.errstate(invalid="ignore"):
-                scores, parts = score(values[start : start + rows], labels)
+                scores, parts = score(part, labels)
             if not np.isfinite(scores.entropy.sum()):
                 check_logits(values)  # NaN and infinity show up here first; this says where
+                scores, parts = score(finite_logits(part, _NOTHING), labels)
             chosen, keys = self._reservoir.wanted(values[start : start + rows], labels, scores.predicted)
             if len(chosen):
                 self._reservoir.add(keys, labels[chosen], parts.rows(chosen))

@@ -139,3 +139,16 @@ def test_the_file_says_what_it_was_fitted_on(tmp_path: Path) -> None:
     block = json.loads((tmp_path / "c.json").read_text())
     assert block["prior"] == {"train": pytest.approx(PRIOR.tolist()), "target": None, "absorbed": 0.0, "applied": 1.0}
     assert {"sha256", "rows_sha256", "rows", "prior", "rows_follow"} <= block["fitted_on"].keys()
+
+
+def test_an_infinite_loss_is_said(tmp_path: Path) -> None:
+    data = read_predictions(write(tmp_path / "test.parquet", PRIOR))
+    z = data.logits.copy()
+    z[np.arange(3), data.labels[:3]] = -np.inf
+    np.savez(tmp_path / "out.npz", logits=z, labels=data.labels)
+    (found,) = evaluate_files([tmp_path / "out.npz"])
+    assert "3 of 600 rows have a label of probability 0, so the NLL is infinite" in found.notes[0]
+    fit_file(tmp_path / "out.npz").save(tmp_path / "c.json")
+    _, through = evaluate_files([tmp_path / "out.npz"], [tmp_path / "c.json"])
+    assert through.in_sample
+    assert "infinite" in through.notes[0]

@@ -101,12 +101,6 @@ def _exclusive(values: Matrix, unit: bool, asked: Kind | None, where: Path) -> T
     if asked == "logits" and (inside & one).all() and len(values) >= FEWEST_ROWS:
         raise DataError("are probabilities, not logits: every row adds up to one", where=where, fix="drop --kind")
     _refuse_near_probabilities(values, unit, inside & one, precision, asked, where)
-    if np.isneginf(values).any():
-        raise DataError(
-            "holds -infinity in logits",
-            where=where,
-            fix="write a finite number, or probabilities, in which it would be 0",
-        )
     if values.shape[1] == 2 and (values[:, 0] == -values[:, 1]).all() and values.any():
         note = "the two columns add up to 0, so they are the margin s twice with p = sigmoid(s): halved"
         return Told("logits", values / 2, None, (note,))
