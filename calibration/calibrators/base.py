@@ -62,7 +62,7 @@ class Calibrator:
         if not out.any():
             return run(self.steps(), z)
         # A class that is ruled out stays so; for the others it counts as the least probable that maps know.
-        return np.where(out, -np.inf, run(self.steps(), finite_logits(z, FLOOR_DEPTH)))
+        return np.where(out, -np.inf, run(self.steps(), finite_logits(z, FLOOR_DEPTH).astype(np.float64)))
 
     def probabilities(
         self, logits: ArrayLike, *, log_prior_ratio: ArrayLike | None = None, strength: float = 0.0
