@@ -55,7 +55,6 @@ TESTED_WITH_OTHERS = {
     "tests/calibration/cli/test_calibrate.py": """
         calibrant/artifacts/model_card.py
         calibration/cross_check.py
-        calibration/inputs.py
     """,
     "tests/calibration/test_evaluate_files.py": """
         calibration/subjects.py
