@@ -24,9 +24,11 @@ from calibrant.export.checks.failure import explain, failure
 from calibrant.export.checks.parity import Comparison, compare
 from calibrant.export.graph.assemble import build_tail, knob_defaults, write_deployed
 from calibrant.export.graph.fold import check_temperatures
-from calibrant.export.graph.head import cut, find_head, rename
+from calibrant.export.graph.cutting import cut, rename
+from calibrant.export.graph.head import add_features, find_head
 from calibrant.export.graph.own_prior import deployed_prior, map_alone
 from calibrant.export.graph.reference import TorchReference, lean, prepare
+from calibrant.export.graph.saving import save
 from calibrant.export.graph.settings import About, Interface, Trained, Vector, check_settings, checked_names
 from calibrant.export.graph.tail import OUTPUTS, check_choices, tail_reads
 from calibrant.export.graph.trace import BATCH, trace
@@ -34,7 +36,6 @@ from calibrant.export.graph.wrapper import Body, split_outputs
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.runtime import runtime
 
-LARGEST = (1 << 31) - (1 << 24)  # protobuf refuses messages of 2 GB; some room for the metadata
 IR_VERSION = 8  # what onnxruntime 1.16 of 2023 still reads; the exporter's own is newer for nothing that we use
 
 
@@ -106,7 +107,7 @@ def export_onnx(
     graph.ir_version = IR_VERSION if interface.opset <= 18 else graph.ir_version
     with tempfile.TemporaryDirectory(dir=_folder(path), prefix=".calibrant-export-") as folder:
         draft = Path(folder) / path.name
-        _save(graph, draft)
+        save(graph, draft)
         del graph
         card = write_deployed(OnnxFile.open(draft), draft, card, tail)
         if comparison is not None:
@@ -150,20 +151,11 @@ def _split(
     name = found.source
     if found.flatten:
         name = "head_input"
-        graph.graph.node.append(onnx.helper.make_node("Flatten", [found.source], [name], name="head_flatten", axis=1))
-        graph.graph.value_info.append(onnx.helper.make_tensor_value_info(name, 1, [BATCH, found.weight.shape[1]]))
+        add_features(graph, found, name, batch=BATCH)
     if not features:
         rename(graph, name, "features")
         name, width = "features", found.weight.shape[1]
     return Head(kind="gemm", input=name, feature_dim=width), found.weight, found.bias, width
-
-
-def _save(graph: onnx.ModelProto, path: Path) -> None:
-    size = sum(len(t.raw_data) for t in graph.graph.initializer)
-    if size <= LARGEST:
-        path.write_bytes(graph.SerializeToString())
-        return
-    onnx.save_model(graph, str(path), save_as_external_data=True, location=f"{path.name}.data", size_threshold=1024)
 
 
 def _verified(

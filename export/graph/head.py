@@ -1,4 +1,4 @@
-"""Finds the classifier in an exported graph and cuts the graph in two: the body, and the matrix that ends it.
+"""Finds the classifier in an exported graph: the matrix that ends it.
 
 Walks back from the logits through constant scales, shifts and shape operators to the Gemm, MatMul or 1x1 convolution
 that makes them, composing everything into one W, b in float64. Cosine heads, bias-free heads, heads inside wrapper
@@ -8,7 +8,8 @@ modules and convolutional heads on pooled features all come out as the same matr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,31 +17,41 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
+from calibrant.export.graph.cutting import needed_nodes
 from calibrant.export.graph.fold import Array
 from calibrant.runtime import runtime
 
 SHAPE_OPS = {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}
+INERT_OPS = {"Dropout", "Cast", "QuantizeLinear", "DequantizeLinear"}  # of a float value, while predicting
+FLOATS = (1, 10, 11, 16)
+
+Shape = tuple[int | str, ...]
 
 
 @dataclass(frozen=True)
 class FoundHead:
-    """logits = weight @ x + bias with x the graph's value `source`, [N, D] or (flatten) [N, D, 1, 1]."""
+    """logits = weight @ x + bias with x the graph's value `source`, [N, D] or (flatten) [N, D, 1, 1].
+
+    With `pool`, x is the mean over the places of `source` [N, D, H, W]: a pool behind a 1x1 convolution is one before.
+    """
 
     source: str
     weight: Array
     bias: Array
     flatten: bool
+    pool: bool = False
 
 
 class Graph:
     """Who makes which value of an ONNX graph, and which values are constant."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: onnx.ModelProto, shapes: Mapping[str, Shape] | None = None) -> None:
+        """`shapes` of values as a run has shown them take the place of those that the file states."""
         self.model = model
         self.producer = {out: node for node in model.graph.node for out in node.output}
         self.initializers = {t.name: t for t in model.graph.initializer}
         values = [*model.graph.value_info, *model.graph.input, *model.graph.output]
-        self.shapes = {v.name: _shape(v) for v in values}
+        self.shapes = {v.name: _shape(v) for v in values} | dict(shapes or {})
         self._constant: dict[str, bool] = {}
 
     def is_constant(self, name: str) -> bool:
@@ -82,37 +93,109 @@ class Graph:
         return np.asarray(session.run([name], {})[0])
 
 
-def find_head(model: onnx.ModelProto, logits: str, classes: int) -> FoundHead | None:
+def find_head(
+    model: onnx.ModelProto, logits: str, classes: int, shapes: Mapping[str, Shape] | None = None
+) -> FoundHead | None:
     """The matrix behind `logits`, or None where nothing simple makes them."""
-    return _head_of(Graph(model), logits, classes)
+    return _head_of(Graph(model, shapes), logits, classes)
 
 
 def _head_of(graph: Graph, value: str, classes: int) -> FoundHead | None:
     node = graph.producer.get(value)
     if node is None:
         return None
-    if node.op_type in SHAPE_OPS:
+    if node.op_type in SHAPE_OPS or _inert(node):
         shape = graph.shapes.get(node.input[0])
         return _head_of(graph, node.input[0], classes) if shape is not None and _is_row_of(shape, classes) else None
+    if node.op_type == "BatchNormalization":
+        norm = norm_of(graph, node)
+        found = None if norm is None or len(norm[0]) != classes else _head_of(graph, node.input[0], classes)
+        if norm is None or found is None:
+            return None
+        return replace(found, weight=norm[0][:, None] * found.weight, bias=norm[0] * found.bias + norm[1])
+    if pools_places(graph, node):
+        return _pooled(graph, node.input[0], classes)
     if node.op_type not in ("Mul", "Div", "Add", "Sub"):
         return _matrix(graph, node, classes)
     left, right = node.input
     if node.op_type in ("Add", "Sub") and not graph.is_constant(left) and not graph.is_constant(right):
-        return _sum(_head_of(graph, left, classes), _head_of(graph, right, classes), node.op_type == "Sub")
+        return _sum(graph, _head_of(graph, left, classes), _head_of(graph, right, classes), node.op_type == "Sub")
     step = _elementwise(graph, node, classes)
     inner = _head_of(graph, step[0], classes) if step is not None else None
     if step is None or inner is None:
         return None
     _, factor, offset = step
-    return FoundHead(inner.source, factor[:, None] * inner.weight, factor * inner.bias + offset, inner.flatten)
+    return replace(inner, weight=factor[:, None] * inner.weight, bias=factor * inner.bias + offset)
 
 
-def _sum(one: FoundHead | None, two: FoundHead | None, minus: bool) -> FoundHead | None:
-    """Two heads on the same features are one matrix (LeViT, EfficientFormer)."""
-    if one is None or two is None or one.source != two.source:
+def _sum(graph: Graph, one: FoundHead | None, two: FoundHead | None, minus: bool) -> FoundHead | None:
+    """Two heads on the same features are one matrix (EfficientFormer), each behind its own norm too (LeViT, RepViT)."""
+    if one is None or two is None:
+        return None
+    if one.source != two.source:
+        one, two = _before_norm(graph, one), _before_norm(graph, two)
+    if one.source != two.source or (one.flatten, one.pool) != (two.flatten, two.pool):
         return None
     sign = -1.0 if minus else 1.0
-    return FoundHead(one.source, one.weight + sign * two.weight, one.bias + sign * two.bias, one.flatten)
+    return replace(one, weight=one.weight + sign * two.weight, bias=one.bias + sign * two.bias)
+
+
+def _before_norm(graph: Graph, head: FoundHead) -> FoundHead:
+    """The same head on what its batch normalisation takes, where that is a constant map."""
+    node = graph.producer.get(head.source)
+    norm = None if node is None or node.op_type != "BatchNormalization" else norm_of(graph, node)
+    if node is None or norm is None or len(norm[0]) != head.weight.shape[1]:
+        return head
+    scale, shift = norm
+    return replace(head, source=node.input[0], weight=head.weight * scale, bias=head.bias + head.weight @ shift)
+
+
+def norm_of(graph: Graph, node: onnx.NodeProto) -> tuple[Array, Array] | None:
+    """A batch normalisation as a map of each channel, x -> scale x + shift."""
+    if not all(graph.is_constant(i) for i in node.input[1:5]):
+        return None
+    gamma, beta, mean, variance = (np.asarray(graph.constant(i), np.float64) for i in node.input[1:5])
+    epsilon = next((a.f for a in node.attribute if a.name == "epsilon"), 1e-5)
+    scale = gamma / np.sqrt(variance + epsilon)
+    return scale, beta - scale * mean
+
+
+def pools_places(graph: Graph, node: onnx.NodeProto) -> bool:
+    """Is it the mean over all places of [N, C, H, W]?"""
+    shape = graph.shapes.get(node.input[0]) if node.input else None
+    if shape is None or len(shape) != 4 or node.op_type not in ("GlobalAveragePool", "ReduceMean", "AveragePool"):
+        return False
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    if node.op_type == "GlobalAveragePool":
+        return True
+    if node.op_type == "AveragePool":
+        whole = list(attributes.get("kernel_shape", [])) == list(shape[2:])
+        return whole and not any(attributes.get("pads", []))
+    axes = attributes.get("axes")
+    if axes is None and len(node.input) > 1 and node.input[1] and graph.is_constant(node.input[1]):
+        axes = graph.constant(node.input[1]).tolist()
+    return axes is not None and sorted(a % 4 for a in axes) == [2, 3]
+
+
+def _pooled(graph: Graph, value: str, classes: int) -> FoundHead | None:
+    """A 1x1 convolution before a mean over places: the mean of its input, then its matrix."""
+    node = graph.producer.get(value)
+    while node is not None and _inert(node):
+        node = graph.producer.get(node.input[0])
+    if node is None or node.op_type != "Conv":
+        return None
+    strides = next((list(a.ints) for a in node.attribute if a.name == "strides"), [])
+    if any(s != 1 for s in strides):
+        return None
+    found = _matrix(graph, node, classes, places=True)
+    return None if found is None else replace(found, flatten=True, pool=True)
+
+
+def _inert(node: onnx.NodeProto) -> bool:
+    """Does it leave the values of a float tensor as they are, but for rounding?"""
+    if node.op_type == "Cast":
+        return any(a.name == "to" and a.i in FLOATS for a in node.attribute)
+    return node.op_type in INERT_OPS
 
 
 def _elementwise(graph: Graph, node: onnx.NodeProto, classes: int) -> tuple[str, Array, Array] | None:
@@ -135,8 +218,8 @@ def _elementwise(graph: Graph, node: onnx.NodeProto, classes: int) -> tuple[str,
     return (moving, 1.0 / c, zero) if fixed == right else None
 
 
-def _matrix(graph: Graph, node: onnx.NodeProto, classes: int) -> FoundHead | None:
-    """The head that a single Gemm, MatMul or 1x1 convolution is."""
+def _matrix(graph: Graph, node: onnx.NodeProto, classes: int, *, places: bool = False) -> FoundHead | None:
+    """The head that a single Gemm, MatMul or 1x1 convolution is; with `places` at any number of them."""
     if node.op_type not in ("Gemm", "MatMul", "Conv") or not graph.is_constant(node.input[1]):
         return None
     if len(node.input) > 2 and node.input[2] and not graph.is_constant(node.input[2]):
@@ -147,7 +230,9 @@ def _matrix(graph: Graph, node: onnx.NodeProto, classes: int) -> FoundHead | Non
     bias = np.asarray(graph.constant(node.input[2]), np.float64) if len(node.input) > 2 and node.input[2] else None
     flatten = False
     if node.op_type == "Conv":
-        if shape is None or len(shape) != 4 or shape[2:] != (1, 1) or weight.shape[2:] != (1, 1):
+        if shape is None or len(shape) != 4 or weight.shape[2:] != (1, 1):
+            return None
+        if not places and tuple(shape[2:]) != (1, 1):
             return None
         if attributes.get("group", 1) != 1 or any(attributes.get("pads", [])):
             return None
@@ -167,58 +252,32 @@ def _matrix(graph: Graph, node: onnx.NodeProto, classes: int) -> FoundHead | Non
     return FoundHead(node.input[0], weight, full, flatten)
 
 
-def needed_nodes(graph: onnx.GraphProto, values: set[str]) -> list[onnx.NodeProto]:
-    """The nodes that the values depend on, in the graph's order."""
-    needed, kept = set(values), []
-    for node in reversed(graph.node):
-        if needed.intersection(node.output):
-            kept.append(node)
-            needed.update(i for i in node.input if i)
-            for attribute in node.attribute:
-                if attribute.g.node:
-                    needed.update(i for inner in attribute.g.node for i in inner.input if i)
-    return kept[::-1]
+def add_features(model: onnx.ModelProto, head: FoundHead, name: str, *, batch: int | str, half: bool = False) -> None:
+    """Appends to the graph what turns `head.source` into `name`, float32 [N, D]."""
+    nodes, value = model.graph.node, head.source
+
+    def put(op: str, made: str, **attributes: int) -> str:
+        nodes.append(onnx.helper.make_node(op, [value], [made], name=f"{name}_{op.lower()}", **attributes))
+        return made
+
+    if head.pool:
+        value = put("GlobalAveragePool", f"{name}_pooled")
+    if head.flatten:
+        value = put("Flatten", f"{name}_flat" if half else name, axis=1)
+    if half:
+        value = put("Cast", name, to=onnx.TensorProto.FLOAT)
+    if value != name:
+        put("Identity", name)
+    info = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [batch, head.weight.shape[1]])
+    model.graph.value_info.append(info)
 
 
-def cut(model: onnx.ModelProto, values: set[str]) -> None:
-    """Leaves in `model` what the values need, with them as its outputs."""
-    graph = model.graph
-    nodes = needed_nodes(graph, values)
-    used = {i for node in nodes for i in node.input} | {
-        i for node in nodes for a in node.attribute for inner in a.g.node for i in inner.input
-    }
-    made = {out for node in nodes for out in node.output}
-    known = {v.name: v for v in [*graph.value_info, *graph.output]}
-    outputs = [known.get(name) or onnx.ValueInfoProto(name=name) for name in sorted(values)]
-    outputs = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in outputs]
-    initializers = [t for t in graph.initializer if t.name in used]
-    infos = [v for v in graph.value_info if v.name in made and v.name not in values]
-    for field, items in (
-        ("node", nodes), ("initializer", initializers), ("value_info", infos), ("output", outputs),
-    ):  # fmt: skip
-        copies = [type(item).FromString(item.SerializeToString()) for item in items]
-        del getattr(graph, field)[:]
-        getattr(graph, field).extend(copies)
-
-
-def rename(model: onnx.ModelProto, old: str, new: str) -> None:
-    """Gives a value of the graph another name."""
-    for node in model.graph.node:
-        for names in (node.input, node.output):
-            for i, name in enumerate(names):
-                if name == old:
-                    names[i] = new
-    for value in [*model.graph.value_info, *model.graph.output, *model.graph.input]:
-        if value.name == old:
-            value.name = new
-
-
-def _shape(value: onnx.ValueInfoProto) -> tuple[int | str, ...] | None:
+def _shape(value: onnx.ValueInfoProto) -> Shape | None:
     if not value.type.tensor_type.HasField("shape"):
         return None
     return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param for d in value.type.tensor_type.shape.dim)
 
 
-def _is_row_of(shape: tuple[int | str, ...], classes: int) -> bool:
+def _is_row_of(shape: Shape, classes: int) -> bool:
     """[N, C], [N, C, 1, 1] and the like: a reshape of it cannot mix classes."""
-    return len(shape) >= 2 and shape[1] == classes and all(d == 1 for d in shape[2:]) and isinstance(shape[0], str)
+    return len(shape) >= 2 and shape[1] == classes and all(d == 1 for d in shape[2:])

@@ -45,13 +45,13 @@ def test_a_changed_weight_is_found_in_its_module(deployed: Path, tiny: nn.Module
 def test_export_names_the_module_where_graph_and_network_part(
     exported: Export, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    real = to_onnx._save
+    real = to_onnx.save
 
     def spoiled(graph: onnx.ModelProto, path: Path) -> None:
         real(graph, path)
         with_changed_weight(path, "network.body.weight", path)
 
-    monkeypatch.setattr(to_onnx, "_save", spoiled)
+    monkeypatch.setattr(to_onnx, "save", spoiled)
     with pytest.raises(CheckFailed, match=r"differ by .* made by Conv .* in module body"):
         exported()
     assert (tmp_path / "model.failed.onnx").exists()
