@@ -9,17 +9,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from calibrant.export.adoption.adopt import adopt
     from calibrant.export.checks.parity import Comparison
     from calibrant.export.config import ExportConfig
     from calibrant.export.graph.settings import About, Interface, Trained
     from calibrant.export.run import export_run
     from calibrant.export.to_onnx import export_onnx
 
-__all__ = ["About", "Comparison", "ExportConfig", "Interface", "Trained", "export_onnx", "export_run"]
+__all__ = ["About", "Comparison", "ExportConfig", "Interface", "Trained", "adopt", "export_onnx", "export_run"]
 
 _HOMES = {
     "About": "calibrant.export.graph.settings",
     "Comparison": "calibrant.export.checks.parity",
+    "adopt": "calibrant.export.adoption.adopt",
     "ExportConfig": "calibrant.export.config",
     "Interface": "calibrant.export.graph.settings",
     "Trained": "calibrant.export.graph.settings",

@@ -14,7 +14,7 @@ KNOB_MODES = ("baked", "runtime", "required")
 _TEXTS = ("name", "gauge", "knobs", "description")
 _OPTIONAL_TEXTS = ("created", "author", "licence")
 _TABLES = ("metrics", "precision", "source", "versions", "hashes")
-_OPTIONAL_TABLES = ("calibrator", "conformal", "ood", "verify")
+_OPTIONAL_TABLES = ("calibrator", "conformal", "ood", "verify", "adopted")
 
 
 def check(card: ModelCard) -> None:

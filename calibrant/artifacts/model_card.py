@@ -106,6 +106,7 @@ class ModelCard:
     precision: Mapping[str, Any] = field(default_factory=lambda: {"dtype": "float32"})
     verify: Mapping[str, Any] | None = None
     source: Mapping[str, Any] = field(default_factory=dict)
+    adopted: Mapping[str, Any] | None = None  # the foreign file that it was made of, and what was found there
     versions: Mapping[str, str] = field(default_factory=dict)
     created: str | None = None
     description: str = ""

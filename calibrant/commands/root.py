@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str, str | None]] = {
     "calibrate": ("calibrant.calibration.cli.calibrate:calibrate", "Fit a calibrator on a predictions file.", None),
     "evaluate": ("calibrant.calibration.cli.evaluate:evaluate", "Accuracy and calibration, with intervals.", None),
     "export": ("calibrant.export.cli:export", "Write one ONNX file with the calibration inside.", "train"),
+    "adopt": ("calibrant.export.adoption.cli:adopt", "Take over an ONNX classifier that others exported.", "train"),
     "verify": ("calibrant.export.cli:verify", "Compare a deployed file with the run that it came from.", "train"),
     "inspect": ("calibrant.export.edit_cli:inspect", "Show what a deployed file says about itself.", None),
     "recalibrate": ("calibrant.export.edit_cli:recalibrate", "Put another calibrator into a deployed file.", None),

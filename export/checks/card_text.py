@@ -61,6 +61,8 @@ def rows(card: ModelCard) -> list[tuple[str, str]]:
         ("verified", _verified(card.verify)),
         ("made", f"{card.created or 'unknown'} by calibrant {card.versions.get('calibrant', '?')}"),
     ]  # fmt: skip
+    if card.adopted is not None:
+        found.append(("adopted", adopted_line(card.adopted)))
     found += [
         (key, value)
         for key, value in (("description", card.description), ("author", card.author), ("licence", card.licence))
@@ -70,6 +72,16 @@ def rows(card: ModelCard) -> list[tuple[str, str]]:
         found.append(("source", ", ".join(f"{k} {str(v)[:16]}" for k, v in card.source.items())))
     found += [("edited", f"{h.get('when', '?')} {h.get('what', '')}") for h in card.history]
     return found
+
+
+def adopted_line(block: Mapping[str, Any]) -> str:
+    """The foreign file, and what was taken from it."""
+    fixed = f", {block['batch']} rows at a time" if isinstance(block.get("batch"), int) else ""
+    guessed = ", preprocessing GUESSED" if block.get("preprocessing") == "a guess" else ""
+    return (
+        f"from {block.get('file')} ({block.get('producer')}, opset {block.get('opset')}): {block.get('kind')} output, "
+        f"{block.get('behind')}; {block.get('colour')}{fixed}{guessed}"
+    )
 
 
 def summary(card: ModelCard, path: str | Path) -> str:

@@ -61,7 +61,7 @@ class Tail:
     feature_dim: int | None = None
     knobs: Knobs | None = None
     ood: Ood | None = None
-    batch: str = "N"
+    batch: int | str = "N"  # a number where the network runs at no other
 
     def edit(self, inputs: Sequence[Value]) -> GraphEdit:
         """Nodes, initializers, inputs and outputs; `inputs` are those of the body."""

@@ -1,0 +1,65 @@
+"""The foreign file as it is, run on pictures: what the adopted one must say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrant.calibration.softmax import softmax
+from calibrant.export.adoption.declared import Declared
+from calibrant.export.adoption.input_side import ForeignInput
+from calibrant.export.adoption.values import run_rows
+from calibrant.export.checks.parity import session
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Original:
+    run: Any
+    taken: ForeignInput
+    output: str  # as the file names it
+    kind: str  # of output_kind.KINDS
+    classes: int
+
+    @classmethod
+    def open(cls, path: str | Path, taken: ForeignInput, output: str, kind: str, classes: int) -> Original:
+        return cls(session(path), taken, output, kind, classes)
+
+    def outputs(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """The output for rows as the file takes them."""
+        return run_rows(self.run, self.taken.name, rows, [self.output], batch=self.taken.batch)[self.output]
+
+    def answers(self, rows: NDArray[Any]) -> Array:
+        """Probabilities [N, C] (for sigmoids one by one), or [N] winners where the file gives labels."""
+        values = self.outputs(rows)
+        if self.kind == "label":
+            return np.asarray(values.reshape(len(values), -1)[:, 0], np.float64)
+        return as_probabilities(values, self.kind, self.classes)
+
+    def of_pixels(self, pixels: NDArray[np.uint8], declared: Declared) -> Array:
+        return self.answers(self.taken.feed(pixels, declared))
+
+
+def as_probabilities(values: NDArray[Any], kind: str, classes: int) -> Array:
+    """An output as probabilities of the classes; a single column is the second of two."""
+    z = np.asarray(values, np.float64).reshape(len(values), -1)
+    if kind == "percent":
+        z, kind = z / 100, "probabilities"
+    if z.shape[1] == 1 and classes == 2:
+        p = z if kind in ("probabilities", "sigmoid") else 1 / (1 + np.exp(-z))
+        return np.hstack([1 - p, p])
+    if kind == "log-probabilities":
+        return np.asarray(np.exp(z))
+    return softmax(z) if kind == "logits" else z
+
+
+def deployed(logits: Array, kind: str) -> Array:
+    """The adopted file's logits as the original's output would have them."""
+    if kind == "sigmoid" and logits.shape[1] > 2:
+        return np.asarray(1 / (1 + np.exp(-logits)))
+    return softmax(logits)

@@ -1,0 +1,158 @@
+"""Whatever activation an exporter leaves behind, the logits before it are found, and a matrix before those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from calibrant.errors import ModelError
+
+from .conftest import NAMES, WIDTH, Foreigners, Maker, spread
+
+
+def softmax_by_hand(m: Maker) -> str:
+    z = m.head(m.body())
+    e = m.put("Exp", m.put("Sub", z, m.put("ReduceMax", z, axes=[1], keepdims=1)))
+    return m.put("Div", e, m.put("ReduceSum", e, m.weight([1], dtype=np.int64), keepdims=1))
+
+
+def log_softmax_by_hand(m: Maker) -> str:
+    z = m.head(m.body())
+    return m.put("Sub", z, m.put("ReduceLogSumExp", z, axes=[1], keepdims=1))
+
+
+def clipped(m: Maker) -> str:
+    p = m.put("Softmax", m.head(m.body()), axis=1)
+    return m.put("Clip", p, m.weight(1e-7), m.weight(1.0))
+
+
+def percent(m: Maker) -> str:
+    return m.put("Mul", m.put("Softmax", m.head(m.body()), axis=1), m.weight(100.0))
+
+
+def argmax(m: Maker) -> str:
+    return m.put("ArgMax", m.put("Softmax", m.head(m.body()), axis=1), axis=1, keepdims=0)
+
+
+def argmax_of_logits(m: Maker) -> str:
+    return m.put("ArgMax", m.head(m.body()), axis=1, keepdims=0)
+
+
+def temperature_inside(m: Maker) -> str:
+    return m.put("Softmax", m.put("Div", m.head(m.body()), m.weight(1.7)), axis=-1)
+
+
+ENDS: dict[str, tuple[Callable[[Maker], str], str]] = {
+    "logits": (lambda m: m.head(m.body()), "logits"),
+    "softmax": (lambda m: m.put("Softmax", m.head(m.body()), axis=1), "probabilities"),
+    "log-softmax": (lambda m: m.put("LogSoftmax", m.head(m.body()), axis=1), "log-probabilities"),
+    "exp of log-softmax": (
+        lambda m: m.put("Exp", m.put("LogSoftmax", m.head(m.body()), axis=1)), "probabilities"),
+    "log of softmax": (lambda m: m.put("Log", m.put("Softmax", m.head(m.body()), axis=1)), "log-probabilities"),
+    "softmax written out": (softmax_by_hand, "probabilities"),
+    "log-softmax written out": (log_softmax_by_hand, "log-probabilities"),
+    "clip behind softmax": (clipped, "probabilities"),
+    "dropout and identity": (
+        lambda m: m.put("Identity", m.put("Softmax", m.put("Dropout", m.head(m.body())), axis=1)), "probabilities"),
+    "percent": (percent, "percent"),
+    "labels": (argmax, "label"),
+    "labels of logits": (argmax_of_logits, "label"),
+    "a temperature inside": (temperature_inside, "probabilities"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_matrix_before_the_activation_is_found_and_proved(end: str, foreigners: Foreigners) -> None:
+    build, kind = ENDS[end]
+    done = foreigners.adopt(foreigners.write(build))
+    assert done.found.kind == kind
+    assert done.body.weight is not None and done.body.weight.shape == (len(NAMES), WIDTH)
+    assert done.proof.passed and done.proof.winners_equal
+    if kind != "label":
+        assert done.proof.difference is not None and done.proof.difference < 1e-5 and done.proof.varies > 0.01
+
+
+def test_of_two_outputs_the_logits_are_taken_whatever_their_place(foreigners: Foreigners) -> None:
+    def both(m: Maker) -> list[str]:
+        z = m.head(m.body(), output="scores")
+        return [m.put("Softmax", z, axis=1, output="probs"), z]
+
+    done = foreigners.adopt(foreigners.write(both))
+    assert (done.found.output, done.found.kind) == ("scores", "logits")
+
+
+def test_two_heads_are_asked_about_and_chosen_by_name(foreigners: Foreigners) -> None:
+    def two(m: Maker) -> list[str]:
+        f = m.body()
+        return [m.head(f, output="main"), m.head(f, output="aux")]
+
+    path = foreigners.write(two)
+    with pytest.raises(ModelError, match=r"several outputs.*main, aux; choose one with --output"):
+        foreigners.adopt(path)
+    assert foreigners.adopt(path, output="aux").found.output == "aux"
+
+
+def test_top_k_is_walked_through_to_the_softmax(foreigners: Foreigners) -> None:
+    def top(m: Maker) -> list[str]:
+        p = m.put("Softmax", m.head(m.body()), axis=1)
+        k = m.weight([2], dtype=np.int64)
+        from onnx import helper
+
+        m.nodes.append(helper.make_node("TopK", [p, k], ["best", "which"], name="top", axis=1))
+        return ["best", "which"]
+
+    done = foreigners.adopt(foreigners.write(top))
+    assert (done.found.output, done.found.kind) == ("which", "label")
+    assert done.proof.winners_equal and done.body.weight is not None
+
+
+@pytest.mark.parametrize("opset", [9, 11])
+def test_an_old_softmax_over_the_whole_batch_is_refused(opset: int, foreigners: Foreigners) -> None:
+    """Before opset 13 Softmax flattens from its axis on: axis 0 makes one row of the batch."""
+    path = foreigners.write(lambda m: m.put("Softmax", m.head(m.body()), axis=0), opset=opset, ir=6)
+    with pytest.raises(ModelError, match=f"axis 0.*opset {opset}"):
+        foreigners.adopt(path)
+
+
+def test_an_old_softmax_on_one_place_each_is_taken(foreigners: Foreigners) -> None:
+    def old(m: Maker) -> str:
+        f = m.put("GlobalAveragePool", m.body(pool=False))
+        w, b = spread(m.rng, len(NAMES))
+        z = m.put("Conv", f, m.weight(w[:, :, None, None]), m.weight(b))
+        return m.put("Flatten", m.put("Softmax", z, axis=1), axis=1)
+
+    done = foreigners.adopt(foreigners.write(old, opset=11, ir=6))
+    assert done.found.kind == "probabilities" and done.body.weight is not None
+
+
+def test_a_single_sigmoid_becomes_a_softmax_of_two(foreigners: Foreigners) -> None:
+    path = foreigners.write(lambda m: m.put("Sigmoid", m.head(m.body(), 1)))
+    done = foreigners.adopt(path, classes=["no", "yes"])
+    assert done.body.weight is not None and done.body.weight.shape == (2, WIDTH)
+    assert np.all(done.body.weight[0] == 0) and done.proof.difference is not None and done.proof.difference < 1e-6
+
+
+def test_one_sigmoid_a_class_is_refused_until_somebody_says_so(foreigners: Foreigners) -> None:
+    path = foreigners.write(lambda m: m.put("Sigmoid", m.head(m.body())))
+    with pytest.raises(ModelError, match="several labels.*--output-kind sigmoid"):
+        foreigners.adopt(path)
+    assert foreigners.adopt(path, output_kind="sigmoid").proof.passed
+
+
+def test_the_first_column_that_fits_the_names_is_not_enough(foreigners: Foreigners) -> None:
+    path = foreigners.write(lambda m: m.head(m.body()))
+    with pytest.raises(ModelError, match=r'3 class names, but no output has 3 columns; it has "v\d+" \[5\]'):
+        foreigners.adopt(path, classes=["a", "b", "c"])
+
+
+def test_half_precision_casts_behind_the_softmax_are_walked_through(foreigners: Foreigners) -> None:
+    def half(m: Maker) -> str:
+        z = m.head(m.body(m.put("Cast", "input", to=TensorProto.FLOAT16)))
+        return m.put("Cast", m.put("Softmax", z, axis=1), to=TensorProto.FLOAT)
+
+    done = foreigners.adopt(foreigners.write(half, half=True))
+    assert done.found.foreign.precision == "float16" and done.body.weight is not None
+    assert done.proof.difference is not None and done.proof.difference < 1e-3
