@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._version import __version__
-from calibrant.artifacts.model_card import ModelCard
+from calibrant.artifacts.model_card import ModelCard, Prior
 from calibrant.artifacts.onnx_file import OnnxFile
-from calibrant.errors import ConfigError, DataError, ModelError, did_you_mean
+from calibrant.errors import CheckFailed, ConfigError, DataError, ModelError, did_you_mean
 from calibrant.export.adoption.body import Body, Seen, make_body
 from calibrant.export.adoption.declared import Declared, Flags, read_declared
 from calibrant.export.adoption.diagnosis import Diagnosis, candidates_of, diagnose, hint, with_resizes
 from calibrant.export.adoption.ending import RANK, Ending, Walk
 from calibrant.export.adoption.foreign import Foreign
 from calibrant.export.adoption.input_side import ForeignInput, read_input
-from calibrant.export.adoption.original import Original
+from calibrant.export.adoption.original import Array, Original, level_of
 from calibrant.export.adoption.output_kind import agreed, check_kind, floor_of
 from calibrant.export.adoption.pictures import Pictures, random_pictures
 from calibrant.export.adoption.proof import Proof, prove, require
@@ -102,7 +102,7 @@ def adopt(
         )
     declared = declared.with_size(shape)
     found = find(foreign, taken, declared, names, output=output, output_kind=output_kind)
-    original = Original.open(path, taken, found.output, found.kind, len(names))
+    original = Original.open(path, taken, found.output, found.kind, len(names), precision=foreign.precision)
     pictures = None if data is None else Pictures.of(data, names)
     notes, diagnosis, accuracy = [], None, None
     if pictures is not None and found.kind != "label":
@@ -121,15 +121,25 @@ def adopt(
             best, given = hint(original, declared, pixels)
             if best != given:
                 notes.append(f"a hint, for want of labels: the network is surest of itself with {best}, not {given}")
-    body = make_body(foreign, taken, found.ending, found.seen, len(names), declared, floor=found.floor)
-    card = _card(found, body, declared, names, name or Path(path).stem)
-    card = replace(card, description=description, author=author, licence=licence)
-    if train_prior is not None:
-        card = replace(card, prior=replace(card.prior, train=tuple(map(float, train_prior))))
     sets: dict[str, NDArray[np.uint8]] = {"random": random_pictures(RANDOM, shape)}
     if pictures is not None:
         sets["given"] = pictures.pixels(declared.preprocessing)
-    card, proof = write(out, card, body, original, declared, sets, foreign.precision)
+    expected = {n: (x, original.of_pixels(x, declared)) for n, x in sets.items()}
+    train = None if train_prior is None else tuple(map(float, train_prior))
+    for matrix in (True, False):
+        body = make_body(
+            foreign, taken, found.ending, found.seen, len(names), declared, floor=found.floor, matrix=matrix
+        )
+        card = _card(found, body, declared, names, name or Path(path).stem)
+        card = replace(card, description=description, author=author, licence=licence, prior=Prior(train))
+        try:
+            card, proof = write(out, card, body, expected, found.kind, foreign.precision)
+            break
+        except CheckFailed as error:
+            if body.weight is None:
+                raise
+            log.debug("with the matrix: %s", error)
+            notes.append("the matrix that was found gives other answers (a rounding inside?), so the logits are taken")
     return Adoption(card, found, body, declared, proof, accuracy, diagnosis, tuple(notes))
 
 
@@ -173,7 +183,7 @@ def find(
     chosen = _choose(foreign, fitting, per_row)
     ending, told = fitting[chosen], foreign.outputs[chosen]
     seen, floor = Seen(feed, per_row), None
-    values = run_rows(session(foreign.path), taken.name, rows, [told], batch=taken.batch)[told]
+    values = run_rows(session(foreign.path, level=level_of(foreign.precision)), taken.name, rows, [told], batch=taken.batch)[told]
     if output_kind is None:
         kind = agreed(told, ending, values, foreign.precision)
     else:
@@ -265,23 +275,20 @@ def write(
     out: Path,
     card: ModelCard,
     body: Body,
-    original: Original,
-    declared: Declared,
-    sets: dict[str, NDArray[np.uint8]],
+    expected: Mapping[str, tuple[NDArray[np.uint8], Array]],
+    kind: str,
     precision: str,
 ) -> tuple[ModelCard, Proof]:
-    """The file appears when it has been proved."""
-    out.parent.mkdir(parents=True, exist_ok=True)
+    """The file appears when it has been proved on the pictures, each set with the foreign file's answers."""
     if out.is_dir():
         raise DataError("is a folder", where=out)
+    out.parent.mkdir(parents=True, exist_ok=True)
     tail = build_tail(card, body.weight, body.bias, body.width, body.batch)
-    batch = body.batch if isinstance(body.batch, int) else None
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".calibrant-adopt-") as folder:
         draft = Path(folder) / out.name
         save(body.model, draft)
         write_deployed(OnnxFile.open(draft), draft, card, tail)
-        expected = {n: (x, original.of_pixels(x, declared)) for n, x in sets.items()}
-        proof = prove(draft, expected, original.kind, precision, batch)
+        proof = prove(draft, expected, kind, precision, body.batch if isinstance(body.batch, int) else None)
         require(proof, out)
         card = write_deployed(OnnxFile.open(draft), draft, replace(card, verify=proof.to_dict()), tail)
         for data in OnnxFile.open(draft).external_files():

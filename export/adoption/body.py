@@ -25,7 +25,7 @@ from calibrant.export.graph.head import FoundHead, add_features, find_head
 
 log = logging.getLogger(__name__)
 OPSET = 18  # the tail's operators
-LOST = {"float32": 1e-3, "float16": 0.02, "int8": 0.1}  # of the largest logit, between a matrix and the graph
+LOST = {"float32": 1e-4, "float16": 5e-3, "int8": 0.1}  # of the terms of a logit, between a matrix and the graph
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,16 @@ class Body:
 
 def make_body(
     foreign: Foreign, taken: ForeignInput, ending: Ending, seen: Seen, classes: int, declared: Declared,
-    *, floor: float | None = None,
+    *, floor: float | None = None, matrix: bool = True,
 ) -> Body:  # fmt: skip
     """`floor`: the scores are probabilities for which no logits exist; their logarithm, with this least value, is
-    taken."""
+    taken. Without `matrix` the tail starts from the logits, whatever makes them."""
     model = onnx.ModelProto()
     model.CopyFrom(foreign.model)
     shapes = {name: array.shape for name, array in seen.arrays.items()}
     value = ending.logits
     columns = seen.arrays[value][0].size
-    found = None if floor is not None else find_head(model, value, columns, shapes)
+    found = None if floor is not None or not matrix else find_head(model, value, columns, shapes)
     if found is not None and not _confirmed(found, seen.arrays, value, foreign.precision):
         log.debug("the matrix that was found does not give the graph's logits")
         found = None
@@ -99,7 +99,8 @@ def _confirmed(found: FoundHead, arrays: Arrays, value: str, precision: str) -> 
         return False
     z = np.asarray(arrays[value], np.float64).reshape(len(f), -1)
     got = f @ found.weight.T + found.bias
-    return bool(np.abs(got - z).max() <= LOST[precision] * max(float(np.abs(z).max()), 1e-6))
+    terms = np.abs(f) @ np.abs(found.weight).T + np.abs(found.bias)
+    return bool(np.abs(got - z).max() <= LOST[precision] * max(float(terms.max()), 1e-6))
 
 
 def _add_logits(

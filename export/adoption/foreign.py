@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
+from onnx.inliner import inline_local_functions
 
 from calibrant.artifacts.model_card import KEY
 from calibrant.artifacts.onnx_file import KNOBS, OWN, OnnxFile
@@ -46,7 +47,7 @@ class Foreign:
             raise FormatError(f"its weights file {missing.name} is missing", where=path, fix="copy both files")
         model = onnx.load(str(path))
         if model.functions:
-            model = onnx.inliner.inline_local_functions(model)
+            model = inline_local_functions(model)
         graph = model.graph
         if not graph.output:
             raise ModelError("has no output", where=path)

@@ -64,7 +64,10 @@ def run_rows(run: Any, name: str, rows: NDArray[Any], outputs: Sequence[str], *,
             found = run.run(list(outputs), {name: some})
         except Exception as error:  # onnxruntime's exception types share no public base
             line = str(error).split("\n", 1)[0][:300]
-            raise ModelError(f"onnxruntime cannot run it on pictures of {list(rows.shape[1:])} ({line})") from None
+            raise ModelError(
+                f"onnxruntime cannot run it on {count} pictures of {list(rows.shape[1:])} ({line})",
+                fix="is its size another, or its batch free in name only? export it again with a dynamic batch axis",
+            ) from None
         parts.append([_rows_of(n, value, len(some))[:count] for n, value in zip(outputs, found, strict=True)])
     return {n: np.concatenate([part[i] for part in parts]) for i, n in enumerate(outputs)}
 

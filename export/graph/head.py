@@ -60,8 +60,8 @@ class Graph:
             node = self.producer.get(name)
             if name in self.initializers:
                 self._constant[name] = True
-            elif node is None or node.op_type.startswith("Random"):
-                self._constant[name] = False
+            elif node is None or node.op_type.startswith("Random") or any(a.HasField("g") for a in node.attribute):
+                self._constant[name] = False  # a branch or loop reads values that are not among its inputs
             else:
                 self._constant[name] = all(self.is_constant(i) for i in node.input if i)
         return self._constant[name]

@@ -15,8 +15,10 @@ from .conftest import NAMES, WIDTH, Foreigners, Maker, spread
 
 
 def batch_norm(m: Maker, x: str, width: int) -> str:
-    gamma, beta, mean = (m.weight(m.rng.normal(1, 0.2, width)) for _ in range(3))
-    return m.put("BatchNormalization", x, gamma, beta, mean, m.weight(m.rng.uniform(0.5, 2, width)), epsilon=1e-3)
+    """(x - mean) sqrt(var + eps) / sqrt(var + eps) + mean: constants of all kinds, and the same values."""
+    mean, variance, epsilon = m.rng.normal(1, 0.2, width), m.rng.uniform(0.5, 2, width), 1e-3
+    values = (np.sqrt(variance + epsilon), mean, mean, variance)
+    return m.put("BatchNormalization", x, *(m.weight(v) for v in values), epsilon=epsilon)
 
 
 def conv_head(m: Maker, x: str) -> str:

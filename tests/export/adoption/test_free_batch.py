@@ -50,5 +50,5 @@ def test_a_class_token_keeps_the_batch_and_the_card_says_so(foreigners: Foreigne
 
 
 def test_a_batch_that_is_free_in_name_only(foreigners: Foreigners) -> None:
-    with pytest.raises(ModelError, match="free but runs only at one"):
+    with pytest.raises(ModelError, match="batch free in name only"):
         foreigners.adopt(foreigners.write(class_token, shape=("n", 3, SIZE, SIZE)))
