@@ -23,8 +23,8 @@ from calibrant.errors import CheckFailed, ModelError
 from calibrant.export.checks.failure import explain, failure
 from calibrant.export.checks.parity import Comparison, compare
 from calibrant.export.graph.assemble import build_tail, knob_defaults, write_deployed
-from calibrant.export.graph.fold import check_temperatures
 from calibrant.export.graph.cutting import cut, rename
+from calibrant.export.graph.fold import check_temperatures
 from calibrant.export.graph.head import add_features, find_head
 from calibrant.export.graph.own_prior import deployed_prior, map_alone
 from calibrant.export.graph.reference import TorchReference, lean, prepare

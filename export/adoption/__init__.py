@@ -1,1 +1,1 @@
-"""Takes a classifier from somebody else's ONNX file over: finds its head, wraps it in pixels and the tail, proves it."""
+"""Takes over a classifier from another exporter's ONNX file: head found, pixels before, tail behind, proved equal."""

@@ -17,15 +17,15 @@ from calibrant._version import __version__
 from calibrant.artifacts.model_card import ModelCard, Prior
 from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.errors import CheckFailed, ConfigError, DataError, ModelError, did_you_mean
-from calibrant.export.adoption.body import Body, Seen, make_body
-from calibrant.export.adoption.declared import Declared, Flags, read_declared
-from calibrant.export.adoption.diagnosis import Diagnosis, candidates_of, diagnose, hint, with_resizes
+from calibrant.export.adoption.body import ForeignBody, Seen, make_body
 from calibrant.export.adoption.ending import RANK, Ending, Walk
 from calibrant.export.adoption.foreign import Foreign
 from calibrant.export.adoption.input_side import ForeignInput, read_input
 from calibrant.export.adoption.original import Array, Original, level_of
 from calibrant.export.adoption.output_kind import agreed, check_kind, floor_of
 from calibrant.export.adoption.pictures import Pictures, random_pictures
+from calibrant.export.adoption.preprocess.declared import Declared, Flags, read_declared
+from calibrant.export.adoption.preprocess.diagnosis import Diagnosis, candidates_of, diagnose, hint, with_resizes
 from calibrant.export.adoption.proof import Proof, prove, require
 from calibrant.export.adoption.values import near_the_end, run_rows, run_values
 from calibrant.export.checks.parity import session
@@ -57,7 +57,7 @@ class Adoption:
 
     card: ModelCard
     found: Found
-    body: Body
+    body: ForeignBody
     declared: Declared
     proof: Proof
     accuracy: float | None = None
@@ -178,12 +178,17 @@ def find(
     endings = {o: walk.of(o) for o in foreign.outputs if output is None or o == inside[output]}
     fitting = {o: e for o, e in endings.items() if _columns(per_row, e.logits) in _allowed(classes)}
     if not fitting:
-        raise ModelError(_no_output(endings, per_row, classes), where=foreign.path, fix="give as many class names as "
-                         "the output has columns, in their order, or choose another with --output")  # fmt: skip
+        raise ModelError(
+            _no_output(endings, per_row, classes),
+            where=foreign.path,
+            fix="give as many class names as the output has columns, in their order, or choose another with --output",
+        )
     chosen = _choose(foreign, fitting, per_row)
     ending, told = fitting[chosen], foreign.outputs[chosen]
     seen, floor = Seen(feed, per_row), None
-    values = run_rows(session(foreign.path, level=level_of(foreign.precision)), taken.name, rows, [told], batch=taken.batch)[told]
+    values = run_rows(
+        session(foreign.path, level=level_of(foreign.precision)), taken.name, rows, [told], batch=taken.batch
+    )[told]
     if output_kind is None:
         kind = agreed(told, ending, values, foreign.precision)
     else:
@@ -193,14 +198,16 @@ def find(
     if kind == "sigmoid" and values[0].size > 2 and output_kind is None:
         raise ModelError(
             f'output "{told}" ends in one sigmoid a class: a picture may have several labels, and a calibrated softmax '
-            "would be another model", where=foreign.path,
+            "would be another model",
+            where=foreign.path,
             fix="if each picture has exactly one label, say --output-kind sigmoid: its logits are taken as a softmax's",
-        )  # fmt: skip
+        )
     if kind == "label" and values.dtype.kind not in "iu":
         raise ModelError(
-            f'output "{told}" holds the best few scores and no output says whose they are', where=foreign.path,
+            f'output "{told}" holds the best few scores and no output says whose they are',
+            where=foreign.path,
             fix="export the network with all its scores, or with their labels too",
-        )  # fmt: skip
+        )
     if ending.kind == "logits" and kind in ("probabilities", "percent", "sigmoid"):
         if kind == "sigmoid" and values[0].size > 2:
             raise ModelError("its sigmoid is not in the graph as such, so there are no logits", where=foreign.path)
@@ -246,7 +253,7 @@ def _choose(foreign: Foreign, fitting: dict[str, Ending], arrays: dict[str, NDAr
     )
 
 
-def _card(found: Found, body: Body, declared: Declared, names: tuple[str, ...], name: str) -> ModelCard:
+def _card(found: Found, body: ForeignBody, declared: Declared, names: tuple[str, ...], name: str) -> ModelCard:
     foreign = found.foreign
     behind = found.ending.said if found.floor is None else f"log p, at least {found.floor:.1e}: the file has no logits"
     return ModelCard(
@@ -255,26 +262,40 @@ def _card(found: Found, body: Body, declared: Declared, names: tuple[str, ...], 
         name=name,
         head=body.head,
         source={"model": name, "checkpoint_sha256": foreign.sha256},
-        precision={"dtype": "float32"} if foreign.precision == "float32" else {
-            "dtype": foreign.precision, "method": "as adopted"},
+        precision={"dtype": "float32"}
+        if foreign.precision == "float32"
+        else {"dtype": foreign.precision, "method": "as adopted"},
         versions={"calibrant": __version__},
         created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         adopted={
-            "file": foreign.path.name, "sha256": foreign.sha256, "producer": foreign.producer, "opset": foreign.opset,
-            "precision": foreign.precision, "input": {
-                "name": found.taken.name, "layout": found.taken.layout, "elem": found.taken.elem,
-                "size": None if found.taken.size is None else list(found.taken.size), "batch": found.taken.batch},
-            "output": found.output, "kind": found.kind, "behind": behind, "head": body.found,
-            "colour": "BGR" if declared.bgr else "RGB", "preprocessing": declared.source,
-            "guesses": list(declared.guesses), "batch": body.batch,
+            "file": foreign.path.name,
+            "sha256": foreign.sha256,
+            "producer": foreign.producer,
+            "opset": foreign.opset,
+            "precision": foreign.precision,
+            "input": {
+                "name": found.taken.name,
+                "layout": found.taken.layout,
+                "elem": found.taken.elem,
+                "size": None if found.taken.size is None else list(found.taken.size),
+                "batch": found.taken.batch,
+            },
+            "output": found.output,
+            "kind": found.kind,
+            "behind": behind,
+            "head": body.found,
+            "colour": "BGR" if declared.bgr else "RGB",
+            "preprocessing": declared.source,
+            "guesses": list(declared.guesses),
+            "batch": body.batch,
         },
-    )  # fmt: skip
+    )
 
 
 def write(
     out: Path,
     card: ModelCard,
-    body: Body,
+    body: ForeignBody,
     expected: Mapping[str, tuple[NDArray[np.uint8], Array]],
     kind: str,
     precision: str,

@@ -13,11 +13,11 @@ from onnx import TensorProto, helper
 
 from calibrant.artifacts.model_card import Head
 from calibrant.errors import ModelError
-from calibrant.export.adoption.declared import Declared
 from calibrant.export.adoption.ending import Ending
 from calibrant.export.adoption.foreign import Foreign
 from calibrant.export.adoption.free_batch import free_batch
 from calibrant.export.adoption.input_side import ForeignInput, add_prologue
+from calibrant.export.adoption.preprocess.declared import Declared
 from calibrant.export.adoption.values import Arrays, run_values
 from calibrant.export.graph.cutting import cut
 from calibrant.export.graph.fold import Array
@@ -37,7 +37,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Body:
+class ForeignBody:
     model: onnx.ModelProto
     head: Head
     weight: Array | None
@@ -53,9 +53,16 @@ class Body:
 
 
 def make_body(
-    foreign: Foreign, taken: ForeignInput, ending: Ending, seen: Seen, classes: int, declared: Declared,
-    *, floor: float | None = None, matrix: bool = True,
-) -> Body:  # fmt: skip
+    foreign: Foreign,
+    taken: ForeignInput,
+    ending: Ending,
+    seen: Seen,
+    classes: int,
+    declared: Declared,
+    *,
+    floor: float | None = None,
+    matrix: bool = True,
+) -> ForeignBody:
     """`floor`: the scores are probabilities for which no logits exist; their logarithm, with this least value, is
     taken. Without `matrix` the tail starts from the logits, whatever makes them."""
     model = onnx.ModelProto()
@@ -85,7 +92,7 @@ def make_body(
     model = raised(model, {taken.name: seen.feed}, kept)
     add_prologue(model, taken, declared, declared.preprocessing.size)
     batch = free_batch(model, kept, taken.batch, declared.preprocessing.size)
-    return Body(model, head, weight, bias, width, batch)
+    return ForeignBody(model, head, weight, bias, width, batch)
 
 
 def _confirmed(found: FoundHead, arrays: Arrays, value: str, precision: str) -> bool:

@@ -21,8 +21,9 @@ PATH = click.Path(path_type=Path)
     help="A preprocessor_config.json of Hugging Face (hf:FILE), a timm config.json, timm:NAME, or torchvision:NAME "
     "like ResNet50_Weights.IMAGENET1K_V2.  [default: a guess, 0..1]",
 )
-@click.option("--data", type=PATH, help="Pictures to prove it on; with labels they show accuracy and wrong "
-              "preprocessing.")  # fmt: skip
+@click.option(
+    "--data", type=PATH, help="Pictures to prove it on; with labels they show accuracy and wrong preprocessing."
+)
 @click.option("--fix-preprocess", is_flag=True, help="Take the preprocessing that fits labelled --data best.")
 @click.option("--mean", help="Of red, green, blue: 0.485,0.456,0.406.")
 @click.option("--std", help="Of red, green, blue: 0.229,0.224,0.225.")
@@ -74,7 +75,7 @@ def adopt(
         --data images/val --out birds.onnx
     """
     from calibrant.export.adoption import adopt as adopting
-    from calibrant.export.adoption.declared import Flags
+    from calibrant.export.adoption.preprocess.declared import Flags
     from calibrant.export.adoption.report import lines, to_dict
     from calibrant.priors import read_prior
 
@@ -85,11 +86,22 @@ def adopt(
     names = adopting.read_names(classes)
     prior = None if train_prior is None else read_prior(train_prior, names, where="--train-prior").tolist()
     done = adopting.adopt(
-        foreign, out, classes=names, preprocess=preprocess, size=_size(size), data=data, output=output,
+        foreign,
+        out,
+        classes=names,
+        preprocess=preprocess,
+        size=_size(size),
+        data=data,
+        output=output,
         flags=Flags(_three(mean, "--mean"), _three(std, "--std"), scale, colour, resize, crop, interpolation),
-        output_kind=output_kind, fix_preprocess=fix_preprocess, train_prior=prior, name=name, description=description,
-        author=author, licence=licence,
-    )  # fmt: skip
+        output_kind=output_kind,
+        fix_preprocess=fix_preprocess,
+        train_prior=prior,
+        name=name,
+        description=description,
+        author=author,
+        licence=licence,
+    )
     if as_json:
         click.echo(json.dumps(to_dict(done), indent=2, ensure_ascii=False))
         return

@@ -22,7 +22,7 @@ def free_batch(model: onnx.ModelProto, kept: str, batch: int | None, size: tuple
         raise ModelError(
             "says that its batch size is free but runs only at one", fix="export it with a dynamic batch axis"
         )
-    for repair in (lambda m: None, lambda m: _open_reshapes(m, batch)):
+    for reshapes in (False, True):
         freed = onnx.ModelProto()
         freed.CopyFrom(model)
         del freed.graph.value_info[:]
@@ -31,16 +31,15 @@ def free_batch(model: onnx.ModelProto, kept: str, batch: int | None, size: tuple
             if dims:
                 dims[0].Clear()
                 dims[0].dim_param = "N"
-        repair(freed)
+        if reshapes:
+            _open_reshapes(freed, batch)
         if _runs_freely(freed, kept, model, batch, size):
             model.CopyFrom(freed)
             return "N"
     return batch
 
 
-def _runs_freely(
-    freed: onnx.ModelProto, kept: str, fixed: onnx.ModelProto, batch: int, size: tuple[int, int]
-) -> bool:
+def _runs_freely(freed: onnx.ModelProto, kept: str, fixed: onnx.ModelProto, batch: int, size: tuple[int, int]) -> bool:
     """One row and three give what they give in a batch of the graph's own size."""
     count = max(batch, 3)
     pixels = np.random.default_rng(1).integers(0, 256, (count, *size, 3)).astype(np.uint8)

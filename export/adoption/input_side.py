@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from calibrant.errors import ModelError
-from calibrant.export.adoption.declared import Declared
+from calibrant.export.adoption.preprocess.declared import Declared
 from calibrant.export.graph.head import Graph
 
 DTYPES: dict[int, type[np.generic]] = {
@@ -41,7 +41,7 @@ class ForeignInput:
     @property
     def scaled_inside(self) -> bool:
         """Bytes go in, so the graph scales them itself."""
-        return self.elem == TensorProto.UINT8
+        return bool(self.elem == TensorProto.UINT8)
 
     def feed(self, pixels: NDArray[np.uint8], declared: Declared) -> NDArray[Any]:
         """Pictures [N, H, W, 3] as the foreign file takes them."""

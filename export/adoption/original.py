@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration.softmax import softmax
-from calibrant.export.adoption.declared import Declared
 from calibrant.export.adoption.input_side import ForeignInput
+from calibrant.export.adoption.preprocess.declared import Declared
 from calibrant.export.adoption.values import run_rows
 from calibrant.export.checks.parity import session
 

@@ -78,14 +78,20 @@ def prove(
         equal = equal and bool(np.all((q.argmax(1) == p.argmax(1))[clear]))
         varies.append(float(p.std(axis=0).max()))
     return Proof(
-        {name: len(rows) for name, (rows, _) in expected.items()}, None if labels_only else worst, equal, allowed,
-        precision, 1.0 if labels_only else max(varies), equal and worst <= allowed,
-    )  # fmt: skip
+        {name: len(rows) for name, (rows, _) in expected.items()},
+        None if labels_only else worst,
+        equal,
+        allowed,
+        precision,
+        1.0 if labels_only else max(varies),
+        equal and worst <= allowed,
+    )
 
 
 def require(proof: Proof, where: Path) -> None:
     if not proof.passed:
         raise CheckFailed(
-            f"the adopted file does not say what the foreign one does: {proof.line}", where=where,
+            f"the adopted file does not say what the foreign one does: {proof.line}",
+            where=where,
             fix="the file was not written; give --output-kind, or report the file",
-        )  # fmt: skip
+        )

@@ -6,16 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.export.adoption.adopt import Adoption
-from calibrant.export.adoption.diagnosis import ERRORS, Candidate, Diagnosis
+from calibrant.export.adoption.preprocess.diagnosis import ERRORS, Contender, Diagnosis
 
 
 def lines(done: Adoption, out: Path) -> list[str]:
     found, p = done.found, done.declared.preprocessing
     taken = found.taken
     size = f"{p.size[0]} x {p.size[1]}"
-    output = f'"{found.output}": {found.kind}, {found.ending.said}' if found.floor is None else (
-        f'"{found.output}": {found.kind} for which the file has no logits; log p takes their place')  # fmt: skip
-    batch = "any number of rows" if done.body.batch == "N" else f"{done.body.batch} rows at a time, as its graph is made"
+    output = (
+        f'"{found.output}": {found.kind}, {found.ending.said}'
+        if found.floor is None
+        else (f'"{found.output}": {found.kind} for which the file has no logits; log p takes their place')
+    )
+    batch = (
+        "any number of rows" if done.body.batch == "N" else f"{done.body.batch} rows at a time, as its graph is made"
+    )
     rows = [
         ("from", f"{found.foreign.path.name} ({found.foreign.producer}, opset {found.foreign.opset}, "
                  f"{found.foreign.precision})"),
@@ -97,5 +102,5 @@ def _pictures(done: Adoption) -> str:
     return f"{p.crop} {p.resize}, {p.interpolation}, mean {mean}, std {std} (of 0..1); from {declared.source}"
 
 
-def _share(c: Candidate) -> str:
+def _share(c: Contender) -> str:
     return f"{100 * c.accuracy:.0f} %"

@@ -1,4 +1,4 @@
-"""What values of a graph are, as a run on pictures shows them. Needs no shape inference, so it holds in every domain."""
+"""What values of a graph are, as a run on pictures shows them. It needs no inference, so it holds in every domain."""
 
 from __future__ import annotations
 

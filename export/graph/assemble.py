@@ -52,9 +52,7 @@ def build_tail(
         shift=shift,
     )
     ood = Ood(card.ood["kind"], card.ood.get("mu", 0.0), card.ood.get("sd", 1.0)) if card.ood else None
-    return Tail(
-        len(card.classes), card.head.input, weight, bias, steps, card.outputs, feature_dim, knobs, ood, batch
-    )
+    return Tail(len(card.classes), card.head.input, weight, bias, steps, card.outputs, feature_dim, knobs, ood, batch)
 
 
 def knob_defaults(card: ModelCard) -> dict[str, NDArray[np.float32]]:

@@ -18,8 +18,8 @@ from calibrant.errors import ModelError
 from calibrant.export.checks.inspection import check_intact
 from calibrant.export.checks.measure import Cost, agreement, quality, ridge, rmse, run_logits, run_outputs
 from calibrant.export.graph.assemble import build_tail, calibrator_of, feature_dim, raw_head, write_deployed
-from calibrant.export.graph.fold import Array, apply_gauge
 from calibrant.export.graph.cutting import cut
+from calibrant.export.graph.fold import Array, apply_gauge
 from calibrant.export.graph.tail import tail_reads
 from calibrant.export.quantization.candidates import FLOAT, Candidate, Data, Pixels
 from calibrant.export.quantization.quantizers import BlockGraph, check_quantizable

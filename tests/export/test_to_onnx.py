@@ -16,6 +16,7 @@ from calibrant.calibration.softmax import softmax
 from calibrant.errors import CheckFailed, ConfigError, DataError, FormatError, ModelError
 from calibrant.export import export_onnx
 from calibrant.export.checks.parity import Tolerance, session
+from calibrant.export.graph import saving
 from calibrant.images.preprocessing import Preprocessing
 
 from .conftest import CLASSES, PREPROCESSING, PRIOR, TinyNet, pixels, spread
@@ -198,9 +199,8 @@ def test_an_older_file_survives_a_failed_export(exported: Export, tmp_path: Path
 def test_a_failed_file_keeps_its_weights_beside_it(
     exported: Export, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from calibrant.export import to_onnx
 
-    monkeypatch.setattr(to_onnx, "LARGEST", 0)  # as if protobuf's limit were reached
+    monkeypatch.setattr(saving, "LARGEST", 0)  # as if protobuf's limit were reached
     exported()
     before = (tmp_path / "model.onnx.data").read_bytes()
     with pytest.raises(CheckFailed):
@@ -283,9 +283,9 @@ def test_callers_module_is_left_alone(tmp_path: Path) -> None:
 def test_weights_beyond_two_gigabytes_go_beside_the_file_and_follow_edits(
     exported: Export, monkeypatch: pytest.MonkeyPatch, deployed: Path, tmp_path: Path
 ) -> None:
-    from calibrant.export import edit, to_onnx
+    from calibrant.export import edit
 
-    monkeypatch.setattr(to_onnx, "LARGEST", 0)  # as if protobuf's limit were reached
+    monkeypatch.setattr(saving, "LARGEST", 0)  # as if protobuf's limit were reached
     path, _ = exported()
     data = tmp_path / "model.onnx.data"
     assert data.is_file()

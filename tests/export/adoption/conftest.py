@@ -90,7 +90,8 @@ class Foreigners:
     folder: Path
 
     def write(
-        self, end: Ends, *, name: str = "foreign.onnx", opset: int = 17, shape: Sequence[int | str] = ("n", 3, SIZE, SIZE),
+        self, end: Ends, *, name: str = "foreign.onnx", opset: int = 17,
+        shape: Sequence[int | str] = ("n", 3, SIZE, SIZE),
         elem: int = TensorProto.FLOAT, ir: int = 8, as_inputs: bool = False, half: bool = False,
         domains: Sequence[tuple[str, int]] = (), out_elem: int | None = None,
     ) -> Path:  # fmt: skip

@@ -77,9 +77,13 @@ ONE_MATRIX: dict[str, Callable[[Maker], str]] = {
 @pytest.mark.parametrize("pattern", ONE_MATRIX)
 def test_the_classifier_is_one_matrix(pattern: str, foreigners: Foreigners) -> None:
     done = foreigners.adopt(foreigners.write(ONE_MATRIX[pattern]))
-    assert done.card.head is not None and done.card.head.kind == "gemm"
-    assert done.body.weight is not None and done.body.weight.shape == (len(NAMES), WIDTH)
-    assert done.proof.difference is not None and done.proof.difference < 1e-5 and done.proof.varies > 0.01
+    assert done.card.head is not None
+    assert done.card.head.kind == "gemm"
+    assert done.body.weight is not None
+    assert done.body.weight.shape == (len(NAMES), WIDTH)
+    assert done.proof.difference is not None
+    assert done.proof.difference < 1e-5
+    assert done.proof.varies > 0.01
 
 
 def relu_behind(m: Maker) -> str:
@@ -102,8 +106,10 @@ def test_where_no_matrix_can_be_the_tail_starts_from_the_logits(
     build: Callable[[Maker], str], foreigners: Foreigners
 ) -> None:
     done = foreigners.adopt(foreigners.write(build))
-    assert done.card.head is not None and (done.card.head.kind, done.card.head.input) == ("logits", "raw_logits")
-    assert done.proof.passed and "no one matrix" in done.body.found
+    assert done.card.head is not None
+    assert (done.card.head.kind, done.card.head.input) == ("logits", "raw_logits")
+    assert done.proof.passed
+    assert "no one matrix" in done.body.found
 
 
 def test_a_classifier_that_two_outputs_share(foreigners: Foreigners) -> None:
@@ -112,7 +118,8 @@ def test_a_classifier_that_two_outputs_share(foreigners: Foreigners) -> None:
         return [m.put("Softmax", z, axis=1, output="p"), m.put("ArgMax", z, axis=1, output="label"), z]
 
     done = foreigners.adopt(foreigners.write(shared))
-    assert done.found.output == "z" and done.body.weight is not None
+    assert done.found.output == "z"
+    assert done.body.weight is not None
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -124,8 +131,11 @@ def test_half_precision_bodies_get_a_float32_tail(whole: bool, foreigners: Forei
 
     elem = TensorProto.FLOAT16 if whole else TensorProto.FLOAT
     done = foreigners.adopt(foreigners.write(half, half=True, elem=elem))
-    assert done.found.foreign.precision == "float16" and done.proof.allowed == 1e-3
-    assert done.card.precision["dtype"] == "float16" and done.body.weight is not None and done.proof.varies > 0.01
+    assert done.found.foreign.precision == "float16"
+    assert done.proof.allowed == 1e-3
+    assert done.card.precision["dtype"] == "float16"
+    assert done.body.weight is not None
+    assert done.proof.varies > 0.01
 
 
 def quantized(m: Maker) -> str:
@@ -141,10 +151,13 @@ def quantized(m: Maker) -> str:
 
 def test_a_quantized_softmax_is_followed_to_1e_2_with_equal_winners(foreigners: Foreigners) -> None:
     done = foreigners.adopt(foreigners.write(quantized))
-    assert done.found.kind == "probabilities" and done.found.foreign.precision == "int8"
-    assert done.proof.allowed == 1e-2 and done.proof.winners_equal
+    assert done.found.kind == "probabilities"
+    assert done.found.foreign.precision == "int8"
+    assert done.proof.allowed == 1e-2
+    assert done.proof.winners_equal
     # finer than the file's own, which counts in 255ths
-    assert done.proof.difference is not None and 1e-4 < done.proof.difference < 1e-2
+    assert done.proof.difference is not None
+    assert 1e-4 < done.proof.difference < 1e-2
 
 
 def test_sums_of_a_quantized_softmax_are_no_contradiction(foreigners: Foreigners) -> None:
@@ -156,7 +169,7 @@ def test_sums_of_a_quantized_softmax_are_no_contradiction(foreigners: Foreigners
 
 @pytest.mark.parametrize("level", ["EXTENDED", "ALL"])
 def test_operators_of_onnxruntime_are_run_and_not_inferred(level: str, foreigners: Foreigners, tmp_path: Path) -> None:
-    """onnx's inference stops at com.microsoft's fused convolutions; the MatMul head behind them is found all the same."""
+    """onnx's inference stops at com.microsoft's fused convolutions; the head behind them is found all the same."""
     path, fused = foreigners.write(matmul_add), tmp_path / "fused.onnx"
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, f"ORT_ENABLE_{level}")
@@ -165,4 +178,5 @@ def test_operators_of_onnxruntime_are_run_and_not_inferred(level: str, foreigner
     onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     assert {n.domain for n in onnx.load(str(fused)).graph.node} - {"", "ai.onnx"}
     done = foreigners.adopt(fused)
-    assert done.proof.passed and done.body.weight is not None
+    assert done.proof.passed
+    assert done.body.weight is not None

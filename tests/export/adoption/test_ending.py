@@ -69,10 +69,14 @@ def test_the_matrix_before_the_activation_is_found_and_proved(end: str, foreigne
     build, kind = ENDS[end]
     done = foreigners.adopt(foreigners.write(build))
     assert done.found.kind == kind
-    assert done.body.weight is not None and done.body.weight.shape == (len(NAMES), WIDTH)
-    assert done.proof.passed and done.proof.winners_equal
+    assert done.body.weight is not None
+    assert done.body.weight.shape == (len(NAMES), WIDTH)
+    assert done.proof.passed
+    assert done.proof.winners_equal
     if kind != "label":
-        assert done.proof.difference is not None and done.proof.difference < 1e-5 and done.proof.varies > 0.01
+        assert done.proof.difference is not None
+        assert done.proof.difference < 1e-5
+        assert done.proof.varies > 0.01
 
 
 def test_of_two_outputs_the_logits_are_taken_whatever_their_place(foreigners: Foreigners) -> None:
@@ -106,7 +110,8 @@ def test_top_k_is_walked_through_to_the_softmax(foreigners: Foreigners) -> None:
 
     done = foreigners.adopt(foreigners.write(top))
     assert (done.found.output, done.found.kind) == ("which", "label")
-    assert done.proof.winners_equal and done.body.weight is not None
+    assert done.proof.winners_equal
+    assert done.body.weight is not None
 
 
 @pytest.mark.parametrize("opset", [9, 11])
@@ -125,14 +130,18 @@ def test_an_old_softmax_on_one_place_each_is_taken(foreigners: Foreigners) -> No
         return m.put("Flatten", m.put("Softmax", z, axis=1), axis=1)
 
     done = foreigners.adopt(foreigners.write(old, opset=11, ir=6))
-    assert done.found.kind == "probabilities" and done.body.weight is not None
+    assert done.found.kind == "probabilities"
+    assert done.body.weight is not None
 
 
 def test_a_single_sigmoid_becomes_a_softmax_of_two(foreigners: Foreigners) -> None:
     path = foreigners.write(lambda m: m.put("Sigmoid", m.head(m.body(), 1)))
     done = foreigners.adopt(path, classes=["no", "yes"])
-    assert done.body.weight is not None and done.body.weight.shape == (2, WIDTH)
-    assert np.all(done.body.weight[0] == 0) and done.proof.difference is not None and done.proof.difference < 1e-6
+    assert done.body.weight is not None
+    assert done.body.weight.shape == (2, WIDTH)
+    assert np.all(done.body.weight[0] == 0)
+    assert done.proof.difference is not None
+    assert done.proof.difference < 1e-6
 
 
 def test_one_sigmoid_a_class_is_refused_until_somebody_says_so(foreigners: Foreigners) -> None:
@@ -154,5 +163,7 @@ def test_half_precision_casts_behind_the_softmax_are_walked_through(foreigners: 
         return m.put("Cast", m.put("Softmax", z, axis=1), to=TensorProto.FLOAT)
 
     done = foreigners.adopt(foreigners.write(half, half=True))
-    assert done.found.foreign.precision == "float16" and done.body.weight is not None
-    assert done.proof.difference is not None and done.proof.difference < 1e-3
+    assert done.found.foreign.precision == "float16"
+    assert done.body.weight is not None
+    assert done.proof.difference is not None
+    assert done.proof.difference < 1e-3

@@ -21,7 +21,8 @@ def softmax(m: Maker) -> str:
 @pytest.mark.parametrize(("opset", "ir"), [(7, 3), (9, 4), (11, 6), (13, 7), (18, 8), (21, 10), (25, 11)])
 def test_every_opset_is_adopted(opset: int, ir: int, foreigners: Foreigners) -> None:
     done = foreigners.adopt(foreigners.write(softmax, opset=opset, ir=ir))
-    assert done.proof.passed and done.body.weight is not None
+    assert done.proof.passed
+    assert done.body.weight is not None
     onnx.checker.check_model(str(foreigners.adopted))
     assert {o.version for o in onnx.load(str(foreigners.adopted)).opset_import} == {max(opset, 18)}
 
@@ -30,8 +31,10 @@ def test_weights_among_the_inputs_of_an_old_file_are_no_inputs(foreigners: Forei
     """IR 3 demands that every weight is an input too; adopted as such the file would miss them all."""
     done = foreigners.adopt(foreigners.write(softmax, opset=7, ir=3, as_inputs=True))
     model = onnx.load(str(foreigners.adopted))
-    assert [i.name for i in model.graph.input] == ["images"] and model.ir_version >= 8
-    assert done.proof.difference is not None and done.proof.difference < 1e-5
+    assert [i.name for i in model.graph.input] == ["images"]
+    assert model.ir_version >= 8
+    assert done.proof.difference is not None
+    assert done.proof.difference < 1e-5
 
 
 def test_values_that_bear_names_of_ours_are_renamed(foreigners: Foreigners) -> None:
@@ -44,14 +47,15 @@ def test_values_that_bear_names_of_ours_are_renamed(foreigners: Foreigners) -> N
         return m.put("Softmax", z, axis=1, output="images")
 
     done = foreigners.adopt(foreigners.write(names))
-    assert done.found.output == "images" and done.proof.passed
+    assert done.found.output == "images"
+    assert done.proof.passed
 
 
 def test_a_branch_inside_keeps_what_it_reads(foreigners: Foreigners) -> None:
     """Values that an If takes from outside are renamed there too."""
 
     def branch(m: Maker) -> str:
-        f = m.put("Identity", m.body(), output="features")
+        m.put("Identity", m.body(), output="features")
         here = helper.make_graph(
             [helper.make_node("Identity", ["features"], ["taken"])], "then", [], [onnx.ValueInfoProto(name="taken")]
         )

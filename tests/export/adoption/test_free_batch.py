@@ -35,14 +35,18 @@ def class_token(m: Maker) -> str:
 @pytest.mark.parametrize("build", [plain, reshaped])
 def test_a_batch_of_one_is_freed(build: object, foreigners: Foreigners) -> None:
     done = foreigners.adopt(foreigners.write(build, shape=(1, 3, SIZE, SIZE)))  # type: ignore[arg-type]
-    assert done.body.batch == "N" and done.card.adopted is not None and done.card.adopted["batch"] == "N"
+    assert done.body.batch == "N"
+    assert done.card.adopted is not None
+    assert done.card.adopted["batch"] == "N"
     got = session(foreigners.adopted).run(["logits"], {"images": random_pictures(5, (SIZE, SIZE))})[0]
     assert got.shape == (5, len(NAMES))
 
 
 def test_a_class_token_keeps_the_batch_and_the_card_says_so(foreigners: Foreigners) -> None:
     done = foreigners.adopt(foreigners.write(class_token, shape=(2, 3, SIZE, SIZE)))
-    assert done.body.batch == 2 and done.card.adopted is not None and done.card.adopted["batch"] == 2
+    assert done.body.batch == 2
+    assert done.card.adopted is not None
+    assert done.card.adopted["batch"] == 2
     assert done.proof.passed
     model = onnx.load(str(foreigners.adopted))
     dims = [v.type.tensor_type.shape.dim[0].dim_value for v in [*model.graph.input, *model.graph.output]]

@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto
 
 from calibrant.errors import ConfigError, ModelError
-from calibrant.export.adoption.declared import Flags
 from calibrant.export.adoption.input_side import read_input
+from calibrant.export.adoption.preprocess.declared import Flags
 from calibrant.export.checks.parity import session
 
 from .conftest import SIZE, Foreigners, Maker
@@ -33,7 +33,8 @@ def bytes_inside(m: Maker) -> str:
 def test_channels_last_is_seen_from_the_shape(foreigners: Foreigners) -> None:
     path = foreigners.write(channels_last, shape=("n", SIZE, SIZE, 3))
     done = foreigners.adopt(path, flags=COLOURS)
-    assert done.found.taken.layout == "NHWC" and done.proof.passed
+    assert done.found.taken.layout == "NHWC"
+    assert done.proof.passed
 
 
 @pytest.mark.parametrize(("build", "layout"), [(plain, "NCHW"), (channels_last, "NHWC")])
@@ -44,7 +45,8 @@ def test_with_every_axis_free_the_first_operator_says_the_layout(
     with pytest.raises(ConfigError, match="leaves the size of its pictures open; say it: --size"):
         foreigners.adopt(path)
     done = foreigners.adopt(path, size=(SIZE, SIZE))
-    assert done.found.taken.layout == layout and done.card.preprocessing.size == (SIZE, SIZE)
+    assert done.found.taken.layout == layout
+    assert done.card.preprocessing.size == (SIZE, SIZE)
 
 
 def test_a_size_that_the_graph_does_not_take(foreigners: Foreigners) -> None:
@@ -56,7 +58,9 @@ def test_bytes_are_not_scaled_twice(foreigners: Foreigners) -> None:
     path = foreigners.write(bytes_inside, shape=("n", SIZE, SIZE, 3), elem=TensorProto.UINT8)
     done = foreigners.adopt(path)
     ops = [n.op_type for n in onnx.load(str(foreigners.adopted)).graph.node]
-    assert done.found.taken.scaled_inside and ops.count("Mul") == 0 and done.proof.passed
+    assert done.found.taken.scaled_inside
+    assert ops.count("Mul") == 0
+    assert done.proof.passed
 
 
 @pytest.mark.parametrize("shape", [("n", 1, SIZE, SIZE), ("n", 4, SIZE, SIZE), ("n", 5, 7, 9)])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.errors import DataError
-from calibrant.export.adoption.declared import SCALED, Declared, three
+from calibrant.export.adoption.preprocess.declared import SCALED, Declared, three
 from calibrant.images.preprocessing import Interpolation, Preprocessing
 
 RESAMPLE: dict[int, Interpolation] = {
@@ -56,7 +56,7 @@ def _geometry(block: Mapping[str, Any], where: str | Path, guesses: list[str]) -
             raise DataError(
                 f"resizes to {whole[0]} x {whole[1]} whatever the shape and then crops, which cannot be expressed",
                 where=where,
-                fix="leave --preprocess out and give --size, --resize, --crop center or squash (differs at the rim), --mean, --std",
+                fix="leave --preprocess out and give --size, --resize, --crop, --mean and --std, near as they come",
             )
         return Preprocessing(whole, max(whole), "squash", interpolation)
     edge = size.get("shortest_edge")

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration.softmax import FLOOR
-from calibrant.export.adoption.declared import BYTES, SCALED, Declared, Three
 from calibrant.export.adoption.original import Array, Original
+from calibrant.export.adoption.preprocess.declared import BYTES, SCALED, Declared, Three
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.progress import progress
 
@@ -38,7 +38,7 @@ RESIZES: dict[str, tuple[float | None, str]] = {  # share of the picture's short
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Contender:
     name: str
     nll: float
     accuracy: float
@@ -50,26 +50,32 @@ class Candidate:
         return self.worse <= ERRORS * self.error
 
     def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "nll": self.nll, "accuracy": self.accuracy, "worse": self.worse,
-                "error": self.error, "fits": self.fits}  # fmt: skip
+        return {
+            "name": self.name,
+            "nll": self.nll,
+            "accuracy": self.accuracy,
+            "worse": self.worse,
+            "error": self.error,
+            "fits": self.fits,
+        }
 
 
 @dataclass(frozen=True)
 class Diagnosis:
     """Candidates, best first; `given` is the name of the declared one."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Contender, ...]
     given: str
     rows: int
     classes: int
-    resizes: tuple[Candidate, ...] = ()
+    resizes: tuple[Contender, ...] = ()
 
     @property
-    def fitting(self) -> tuple[Candidate, ...]:
+    def fitting(self) -> tuple[Contender, ...]:
         return tuple(c for c in self.candidates if c.fits)
 
     @property
-    def declared(self) -> Candidate:
+    def declared(self) -> Contender:
         return next(c for c in self.candidates if c.name == self.given)
 
     @property
@@ -116,9 +122,7 @@ def given_name(declared: Declared, candidates: Mapping[str, Declared]) -> str | 
     return None
 
 
-def diagnose(
-    original: Original, declared: Declared, pixels: NDArray[np.uint8], labels: NDArray[np.int64]
-) -> Diagnosis:
+def diagnose(original: Original, declared: Declared, pixels: NDArray[np.uint8], labels: NDArray[np.int64]) -> Diagnosis:
     """Colour order and normalisation, on pictures that are resized and cropped already."""
     candidates = candidates_of(declared, scaled_inside=original.taken.scaled_inside)
     given = given_name(declared, candidates) or next(iter(candidates))
@@ -130,9 +134,12 @@ def diagnose(
 
 
 def with_resizes(
-    found: Diagnosis, original: Original, declared: Declared,
-    decode: Callable[[Preprocessing], NDArray[np.uint8]], labels: NDArray[np.int64],
-) -> Diagnosis:  # fmt: skip
+    found: Diagnosis,
+    original: Original,
+    declared: Declared,
+    decode: Callable[[Preprocessing], NDArray[np.uint8]],
+    labels: NDArray[np.int64],
+) -> Diagnosis:
     """The six ways to resize and crop beside the declared one, at the colour order and normalisation that fit best."""
     best = candidates_of(declared, scaled_inside=original.taken.scaled_inside)[found.candidates[0].name]
     p = best.preprocessing
@@ -148,15 +155,15 @@ def with_resizes(
     return replace(found, resizes=ranked(losses, right))
 
 
-def ranked(losses: Mapping[str, Array], right: Mapping[str, NDArray[np.bool_]]) -> tuple[Candidate, ...]:
+def ranked(losses: Mapping[str, Array], right: Mapping[str, NDArray[np.bool_]]) -> tuple[Contender, ...]:
     """Best mean loss first, each with its paired difference from the best."""
     order = sorted(losses, key=lambda name: float(losses[name].mean()))
     best, rows = losses[order[0]], len(losses[order[0]])
 
-    def one(name: str) -> Candidate:
+    def one(name: str) -> Contender:
         gap = losses[name] - best
         error = float(gap.std(ddof=1) / np.sqrt(rows)) if rows > 1 else float("inf")
-        return Candidate(name, float(losses[name].mean()), float(right[name].mean()), float(gap.mean()), error)
+        return Contender(name, float(losses[name].mean()), float(right[name].mean()), float(gap.mean()), error)
 
     return tuple(map(one, order))
 

@@ -105,13 +105,17 @@ class Flags:
 
 def read_declared(written: str | None, size: tuple[int, int] | None) -> Declared:
     """`--preprocess`: a file of Hugging Face, timm or Calibrant, or timm:NAME, torchvision:NAME, hf:FILE."""
-    from calibrant.export.adoption.declared_hf import of_hugging_face
-    from calibrant.export.adoption.declared_timm import of_timm_config, of_timm_name
-    from calibrant.export.adoption.declared_torchvision import of_torchvision
+    from calibrant.export.adoption.preprocess.huggingface import of_hugging_face
+    from calibrant.export.adoption.preprocess.timm_config import of_timm_config, of_timm_name
+    from calibrant.export.adoption.preprocess.torchvision_weights import of_torchvision
 
     if written is None:
         shape = size or (224, 224)
-        guesses = ["scale 0..1 without mean and std", "red before blue", f"the whole picture to {shape[0]} x {shape[1]}"]
+        guesses = [
+            "scale 0..1 without mean and std",
+            "red before blue",
+            f"the whole picture to {shape[0]} x {shape[1]}",
+        ]
         return Declared(Preprocessing(shape, max(shape), "squash", "bilinear", *SCALED), guesses=tuple(guesses))
     word = next((w for w in WORDS if written.startswith(w)), None)
     if word == "timm:":
