@@ -66,21 +66,63 @@ def export_command(run: Path, out: Path, config: Path | None, as_json: bool, **o
 @click.command()
 @click.argument("model", type=PATH)
 @click.option("--run", type=PATH, help="The run folder that it came from (default: as named in the file).")
+@click.option("--against", type=PATH, help="The file that it was adopted from, or with --reseal what it was before.")
 @click.option("--images", type=PATH, help="Folder of real images to compare on. Default: the run's own data.")
 @click.option("--predictions", type=PATH, help="Predictions whose NLL and ECE must come out. Default: the run's own.")
+@click.option("--reseal", is_flag=True, help="Let a file that another tool changed be edited again, if it is equal.")
+@click.option("--out", type=PATH, help="With --reseal: write here instead of changing MODEL.onnx in place.")
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON on stdout.")
-def verify(model: Path, run: Path | None, images: Path | None, predictions: Path | None, as_json: bool) -> None:
-    """Compare MODEL.onnx with the run that it came from: every optimisation level, 1 and 2 threads.
+def verify(
+    model: Path,
+    run: Path | None,
+    against: Path | None,
+    images: Path | None,
+    predictions: Path | None,
+    reseal: bool,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare MODEL.onnx with what it came from: a run at every optimisation level, or the file it was adopted from.
 
     \b
     calibrant verify birds.onnx --run runs/birds --images data/birds/test
+    calibrant verify adopted.onnx --against resnet.onnx
+    calibrant verify slimmed.onnx --reseal --against birds.onnx
     """
-    from calibrant.export.checks.verify import verify_file
+    from calibrant.artifacts.onnx_file import OnnxFile
 
-    report, lines = verify_file(model, run, images, predictions)
+    if reseal:
+        _reseal(model, against, images, out, as_json)
+        return
+    if out is not None:
+        raise ConfigError("is for --reseal", where="--out", fix="leave it out: nothing is written")
+    if OnnxFile.open(model).card().adopted is not None:
+        from calibrant.export.adoption.again import verify_adopted
+
+        report, lines = verify_adopted(model, against, images)
+        other = "the file that it was adopted from"
+    else:
+        from calibrant.export.checks.verify import verify_file
+
+        if against is not None:
+            raise ConfigError("is for adopted files and --reseal", where="--against", fix="give --run FOLDER")
+        report, lines = verify_file(model, run, images, predictions)
+        other = "torch"
     click.echo(json.dumps(report, indent=2) if as_json else "\n".join(lines))
     if not report["passed"]:
-        raise CheckFailed(f"does not agree with torch: {report['failure']}", where=model)
+        raise CheckFailed(f"does not agree with {other}: {report['failure']}", where=model)
+
+
+def _reseal(model: Path, against: Path | None, images: Path | None, out: Path | None, as_json: bool) -> None:
+    from calibrant.export.checks.reseal import reseal
+
+    if against is None:
+        raise ConfigError("needs the file as it was before", where="--reseal", fix="give --against BEFORE.onnx")
+    done = reseal(model, against, out, images)
+    if as_json:
+        click.echo(json.dumps(done.proof.to_dict(), indent=2))
+        return
+    click.echo(f"{done.proof.line}\n{out or model}: answers as {against.name} does, and can be edited again")
 
 
 def _check_out(out: Path) -> None:

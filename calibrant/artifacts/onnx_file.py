@@ -98,7 +98,7 @@ class OnnxFile:
         if block is None:
             by = f' (it was written by "{self.producer}")' if self.producer else ""
             raise FormatError(
-                f"an ONNX file without a calibrant block{by}", where=self.path, fix="make one with calibrant export"
+                f"an ONNX file without a calibrant block{by}", where=self.path, fix="take it over with calibrant adopt"
             )
         return ModelCard.from_json(block, where=self.path, check_hash=check_hash)
 

@@ -60,7 +60,7 @@ class Foreign:
         _free_names(graph)
         outputs = dict(zip((o.name for o in graph.output), before, strict=True))
         opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
-        return cls(path, model, outputs, _precision(model), opset, file.producer or "unknown", _sha256(path))
+        return cls(path, model, outputs, precision_of(model), opset, file.producer or "unknown", sha256_of(path))
 
 
 def _refuse_own(file: OnnxFile) -> None:
@@ -99,13 +99,13 @@ def _values(graph: onnx.GraphProto) -> Iterator[str]:
                 yield from _values(inner)
 
 
-def _precision(model: onnx.ModelProto) -> str:
+def precision_of(model: onnx.ModelProto) -> str:
     if any(node.op_type.startswith(_QUANTIZED) for node in model.graph.node):
         return "int8"
     floats = [t for t in model.graph.initializer if t.data_type in (onnx.TensorProto.FLOAT, *HALF)]
     return "float16" if any(t.data_type in HALF for t in floats) else "float32"
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

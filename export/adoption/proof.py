@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from calibrant.errors import CheckFailed
 from calibrant.export.adoption.original import Array, deployed, level_of
 from calibrant.export.adoption.values import run_rows
-from calibrant.export.checks.parity import session
+from calibrant.export.checks.parity import answers, session
 
 # Largest difference in probabilities, for logits whose spread is up to 3; beyond, rounding grows with it. Logits taken
 # before a quantized softmax are finer than the file's own.
@@ -53,7 +53,13 @@ class Proof:
 
 
 def prove(
-    adopted: Path, expected: Mapping[str, tuple[NDArray[Any], Array]], kind: str, precision: str, batch: int | None
+    adopted: Path,
+    expected: Mapping[str, tuple[NDArray[Any], Array]],
+    kind: str,
+    precision: str,
+    batch: int | None,
+    *,
+    knobs: Mapping[str, NDArray[np.float32]] | None = None,
 ) -> Proof:
     """`expected`: by name of a set, rows as the adopted file takes them and the foreign file's answers to them."""
     worst, equal, varies, spread = 0.0, True, [0.0], 3.0
@@ -64,7 +70,10 @@ def prove(
         name = next(i.name for i in run.get_inputs())
         for rows, p in expected.values():
             for size in BATCHES if batch is None else (batch,):
-                z = run_rows(run, name, rows, ["logits"], batch=size)["logits"].astype(np.float64)
+                if batch is None:
+                    z = answers(run, rows, size, knobs)[0]
+                else:
+                    z = run_rows(run, name, rows, ["logits"], batch=batch)["logits"].astype(np.float64)
                 spread = max(spread, float(z.std(axis=1).mean()))
                 pairs.append((deployed(z, kind), p))
     allowed = ALLOWED[precision] * spread / 3.0

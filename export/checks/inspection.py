@@ -58,7 +58,7 @@ def check_intact(file: OnnxFile, card: ModelCard) -> None:
         raise FormatError(
             "its weights or graph do not match the hash recorded at export: the file was changed or damaged",
             where=file.path,
-            fix="export again",
+            fix="export again; if a tool changed it on purpose, calibrant verify FILE --reseal --against BEFORE.onnx",
         )
 
 
@@ -75,7 +75,8 @@ def foreign_lines(found: Inspection) -> list[str]:
         *(f"  output    {_text(v)}" for v in file.outputs),
         f"  graph     {len(file.nodes)} nodes ({counts}), {len(file.initializers)} initializers",
         f"  metadata  {names}",
-        "  To give it class names, calibration and a card, export its run with calibrant export.",
+        "  To give it class names, calibration and a card: calibrant adopt FILE --classes names.txt --out MODEL.onnx,",
+        "  or export its run with calibrant export.",
     ]
 
 

@@ -90,19 +90,14 @@ class Classifier:
         step = batch_size or (self.session.cap if self.session.curve else 8)
         if not self.session.batched:
             step = self.session.fixed_rows or 1
-        parts = [self._run(pixels[start : start + step], step) for start in range(0, len(pixels), step)]
+        parts = [self._run(pixels[start : start + step]) for start in range(0, len(pixels), step)]
         if not parts:
             width = len(self.card.classes)
             return {name: np.zeros((0, width), np.float32) for name in ("probabilities", "logits")}
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def _run(self, pixels: images_.Pixels, step: int) -> Arrays:
-        """A file with a fixed batch size gets its last, shorter batch padded and the answer cut."""
-        rows = len(pixels)
-        if not self.session.batched and rows < step:
-            pixels = np.concatenate([pixels, np.repeat(pixels[-1:], step - rows, axis=0)])
-        outputs = self.session.run(self.feeds(images_.model_input(self.card, pixels)))
-        return {name: array[:rows] for name, array in outputs.items()}
+    def _run(self, pixels: images_.Pixels) -> Arrays:
+        return self.session.run_rows(self.feeds(images_.model_input(self.card, pixels)))
 
     def feeds(self, images: NDArray[Any]) -> Arrays:
         """The images, and for a file that asks for its knobs as inputs (`--knobs required`) the values of its card."""

@@ -68,6 +68,20 @@ class Session:
         names = list(self.outputs) if outputs is None else list(outputs)
         return dict(zip(names, self._ort.run(names, dict(feeds)), strict=True))
 
+    def run_rows(self, feeds: Mapping[str, NDArray[Any]], outputs: Sequence[str] | None = None) -> Arrays:
+        """Any number of rows, also through a file of a fixed batch size: that many at a time, the last ones padded."""
+        step, rows = self.fixed_rows, len(feeds[self.required[0]]) if self.required else 1
+        if step is None or rows == step:
+            return self.run(feeds, outputs)
+        parts = []
+        for start in range(0, rows, step):
+            count = min(step, rows - start)
+            some = {n: a[start : start + step] if len(a) == rows else a for n, a in feeds.items()}
+            if count < step:
+                some = {n: np.concatenate([a, np.repeat(a[-1:], step - len(a), axis=0)]) for n, a in some.items()}
+            parts.append({n: a[:count] for n, a in self.run(some, outputs).items()})
+        return {n: np.concatenate([part[n] for part in parts]) for n in parts[0]}
+
     def require_card(self) -> ModelCard:
         """The card, or what is missing without it."""
         if self.card is not None:
@@ -80,7 +94,7 @@ class Session:
             where=self.path,
             fix="copy the file again"
             if ours
-            else "make the file with calibrant export, or send ready tensors to /v2/models/NAME/infer",
+            else "take it over with calibrant adopt, or send ready tensors to /v2/models/NAME/infer",
         )
 
     @property

@@ -76,7 +76,7 @@ class BatchRunner:
 
     def _run_one(self, job: Job, names: tuple[str, ...]) -> Arrays:
         if not self._session.batched:
-            return self._session.run(job.feeds, names)
+            return self._session.run_rows(job.feeds, names)
         feeds = {name: rows_of(array, job.rows) for name, array in job.feeds.items()}
         step = max(self.cap, 1)
         if job.rows <= max(step, 4):

@@ -1,0 +1,180 @@
+"""An adopted file is a deployed file: every command takes it as one of our own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from calibrant.artifacts.onnx_file import OnnxFile
+from calibrant.artifacts.predictions import read_predictions
+from calibrant.calibration.softmax import softmax
+from calibrant.commands.root import cli
+from calibrant.errors import CalibrantError
+from calibrant.export import adopt
+from calibrant.export.adoption.pictures import random_pictures
+from calibrant.serve import load
+
+from .conftest import NAMES, SIZE, Foreigners, Maker, spread
+
+
+def overconfident(m: Maker) -> str:
+    return m.put("Softmax", m.put("Mul", m.head(m.body()), m.weight(3.0)), axis=1)
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(cli, list(map(str, arguments)), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A foreign file, pictures whose labels follow a third of its logits, and the adopted file."""
+    folder = tmp_path_factory.mktemp("adopted")
+    foreigners = Foreigners(folder)
+    path = foreigners.write(overconfident)
+    pixels = random_pictures(240, (SIZE, SIZE))
+    (folder / "names.txt").write_text("\n".join(NAMES))
+    run("adopt", path, "--classes", folder / "names.txt", "--out", folder / "model.onnx", "--scale", "0-1",
+        "--train-prior", "0.4,0.3,0.1,0.1,0.1")  # fmt: skip
+    p = softmax(load(folder / "model.onnx", threads=1).predict(pixels).logits / 3)
+    u = np.random.default_rng(2).random((len(p), 1))
+    labels = (p.cumsum(1) < u).sum(1).clip(0, 4)
+    for i, (x, label) in enumerate(zip(pixels, labels, strict=True)):
+        target = folder / "data" / NAMES[label]
+        target.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(x).save(target / f"{i}.png")
+    run("predict", folder / "model.onnx", "--data", folder / "data", "--out", folder / "val.parquet")
+    run("calibrate", folder / "val.parquet", "--method", "temperature", "--out", folder / "calibrator.json")
+    return folder
+
+
+@pytest.fixture
+def model(place: Path, tmp_path: Path) -> Path:
+    for name in ("model.onnx", "foreign.onnx"):
+        shutil.copyfile(place / name, tmp_path / name)
+    return tmp_path / "model.onnx"
+
+
+def test_predict_calibrate_evaluate_recalibrate(place: Path, model: Path) -> None:
+    """The temperature is found to be about the factor that made it overconfident, and lands in the file."""
+    fitted = json.loads((place / "calibrator.json").read_text())
+    assert fitted["parameters"]["temperature"] == pytest.approx(3, rel=0.25)
+    report = json.loads(run("evaluate", place / "val.parquet", "--calibrator", place / "calibrator.json", "--json"))
+    assert report
+    run("recalibrate", model, place / "calibrator.json")
+    before = read_predictions(place / "val.parquet")
+    again = model.parent / "again.parquet"
+    run("predict", model, "--data", place / "data", "--out", again)
+    np.testing.assert_allclose(read_predictions(again).logits, before.logits, atol=1e-4)
+    x = random_pictures(4, (SIZE, SIZE))
+    t = fitted["parameters"]["temperature"]
+    raw = load(place / "model.onnx", threads=1).predict(x).logits
+    np.testing.assert_allclose(load(model, threads=1).predict(x).probabilities, softmax(raw / t), atol=1e-5)
+
+
+def test_the_editors(model: Path) -> None:
+    run("adjust", model, "--strength", "1", "--target-prior", "uniform")
+    run("set-threshold", model, "0.5")
+    new = model.parent / "names.json"
+    new.write_text(json.dumps({"ash": "aspen"}))
+    run("relabel", model, new)
+    card = OnnxFile.open(model).card()
+    assert card.classes[0] == "aspen"
+    assert card.abstain_below == 0.5
+    assert card.prior.total == 1
+    assert card.adopted is not None
+
+
+def test_inspect_says_where_it_came_from(model: Path) -> None:
+    assert "from foreign.onnx (by hand, opset 17): probabilities output, Softmax; RGB" in run("inspect", model)
+    assert "adopted" in run("inspect", model, "--markdown")
+    run("inspect", model, "--check")
+
+
+def test_verify_compares_with_the_foreign_file_whatever_was_edited(place: Path, model: Path) -> None:
+    run("recalibrate", model, place / "calibrator.json")
+    assert "agrees with foreign.onnx" in run("verify", model, "--images", place / "data")
+    other = model.parent / "other.onnx"
+    other.write_bytes((model.parent / "foreign.onnx").read_bytes() + b"\x32\x01x")
+    with pytest.raises(CalibrantError, match="another sha256"):
+        run("verify", model, "--against", other)
+
+
+def test_it_is_served_over_http(model: Path) -> None:
+    import urllib.request
+
+    from calibrant.serve.processes.background import running
+
+    x = random_pictures(3, (SIZE, SIZE))
+    tensor = {"name": "images", "shape": list(x.shape), "datatype": "UINT8", "data": x.ravel().tolist()}
+    with running(model, arguments=["--threads", "1"]) as server:
+        request = urllib.request.Request(
+            f"{server.url}/v2/models/foreign/infer", json.dumps({"inputs": [tensor]}).encode()
+        )
+        answer = json.loads(urllib.request.urlopen(request).read())
+    p = next(o for o in answer["outputs"] if o["name"] == "probabilities")
+    expected = load(model, threads=1).predict(x).probabilities
+    np.testing.assert_allclose(np.reshape(p["data"], p["shape"]), expected, atol=1e-6)
+
+
+def test_triton_repository(model: Path, tmp_path: Path) -> None:
+    run("export", "triton", model, tmp_path / "repository")
+    assert "max_batch_size: 32" in (tmp_path / "repository" / "foreign" / "config.pbtxt").read_text()
+
+
+@pytest.mark.slow
+def test_quantize_and_verify_by_winners(place: Path, model: Path) -> None:
+    out = model.parent / "int8.onnx"
+    run("quantize", model, "--data", place / "data", "--out", out, "--samples", "64", "--keep-float", "none")
+    card = OnnxFile.open(out).card()
+    assert card.precision["dtype"] == "int8"
+    assert card.adopted is not None
+    assert "same winner" in run("verify", out, "--images", place / "data")
+
+
+def class_token(m: Maker) -> str:
+    """Runs at a batch of two only."""
+    f = m.put("Concat", m.body(), m.weight(np.zeros((2, 1))), axis=1)
+    w, b = spread(m.rng, len(NAMES))
+    return m.put("Gemm", f, m.weight(np.hstack([w, np.zeros((len(NAMES), 1))])), m.weight(b), transB=1)
+
+
+def test_a_fixed_batch_is_served_row_by_row(foreigners: Foreigners, place: Path) -> None:
+    done = foreigners.adopt(foreigners.write(class_token, shape=(2, 3, SIZE, SIZE)))
+    assert done.body.batch == 2
+    x = random_pictures(5, (SIZE, SIZE))
+    classifier = load(foreigners.adopted, threads=1)
+    all_at_once = classifier.predict(x).logits
+    one_by_one = np.concatenate([classifier.predict(x[i : i + 1]).logits for i in range(5)])
+    np.testing.assert_allclose(all_at_once, one_by_one, atol=1e-6)
+    run("predict", foreigners.adopted, "--data", place / "data", "--out", foreigners.folder / "p.parquet")
+    run("recalibrate", foreigners.adopted, place / "calibrator.json")
+    assert load(foreigners.adopted, threads=1).predict(x).logits.shape == (5, 5)
+    dims = onnx.load(str(foreigners.adopted)).graph.output[0].type.tensor_type.shape.dim
+    assert dims[0].dim_value == 2
+
+
+def test_in_python_with_names_as_a_list(foreigners: Foreigners) -> None:
+    path = foreigners.write(lambda m: m.head(m.body()))
+    done = adopt(path, foreigners.adopted, classes=list(NAMES), name="trees", author="somebody")
+    assert (done.card.name, done.card.author) == ("trees", "somebody")
+
+
+def features_too(m: Maker) -> Sequence[str]:
+    f = m.body()
+    return [m.put("Identity", f, output="last_hidden_state"), m.head(f, output="logits")]
+
+
+def test_a_second_output_of_features_is_no_rival(foreigners: Foreigners) -> None:
+    found: Any = foreigners.adopt(foreigners.write(features_too)).found
+    assert found.output == "logits"
