@@ -24,7 +24,9 @@ PROMISED = {
         "smooth_ece", "top_k_accuracy",
     },
     "calibrant.calibration.calibrators": {"METHODS", "Calibrator", "fit"},
-    "calibrant.export": {"About", "Comparison", "ExportConfig", "Interface", "Trained", "export_onnx", "export_run"},
+    "calibrant.export": {
+        "About", "Comparison", "ExportConfig", "Interface", "Trained", "adopt", "export_onnx", "export_run",
+    },
     "calibrant.serve": {"Classifier", "Result", "load"},
     "calibrant.train": {"TrainConfig", "TrainedModel", "fit", "load_run", "predict_run", "train_config"},
     "calibrant.train.losses": {"LOSSES", "Loss", "create_loss"},
@@ -45,8 +47,8 @@ METHODS = (
 )
 METRICS = "ece adaptive_ece classwise_ece mce over_under_ece smooth_ece nll brier accuracy balanced_accuracy aurc auroc"
 COMMANDS = (
-    "demo train search shards features head sweep predict calibrate evaluate export verify inspect recalibrate adjust "
-    "set-threshold relabel quantize serve bench-serve dashboard"
+    "demo train search shards features head sweep predict calibrate evaluate export adopt verify inspect recalibrate "
+    "adjust set-threshold relabel quantize serve bench-serve dashboard"
 )
 
 
