@@ -56,7 +56,7 @@ class Metric:
     every_class: bool = False  # reads each class's probability, so its cost grows with the classes
     freed: bool = False
     part_of: str | None = None  # the key of the metric that it is a part of
-    measured: str = ""  # module:function in calibration/intervals that measures it from (statistics, bins)
+    measured: str = ""  # module:function in calibration/ that measures it from (statistics, bins)
 
     def title(self, when: str = "") -> str:
         """As a column is headed: ECE (%), or ECE after (%) with `when` "after"."""
@@ -81,7 +81,7 @@ class Metric:
     def measure(self, statistics: Statistics, bins: int) -> Measured:
         """With interval and null value."""
         module, _, name = self.measured.partition(":")
-        found: Measured = getattr(import_module(f"calibrant.calibration.intervals.{module}"), name)(statistics, bins)
+        found: Measured = getattr(import_module(f"calibrant.calibration.{module}"), name)(statistics, bins)
         return found
 
     @property
@@ -118,7 +118,7 @@ METRICS = (
     Metric("adaptive_ece", "adaptive ECE", "percent", "lower", "the same over bins of equally many rows", adaptive_ece,
            stored=True),
     Metric("classwise_ece", "class-wise ECE", "percent", "lower", "mean over classes of the error of each probability",
-           classwise_ece, stored=True, every_class=True, freed=True, measured="classwise:measure_classwise"),
+           classwise_ece, stored=True, every_class=True, freed=True, measured="intervals.classwise:measure_classwise"),
     Metric("smooth_ece", "smooth ECE", "percent", "lower", "calibration error without bins", smooth_ece),
     Metric("rms_calibration_error", "RMS calibration error", "percent", "lower", "large gaps weigh more",
            rms_calibration_error),
