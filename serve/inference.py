@@ -134,10 +134,7 @@ class Inference:
         refuse: Refuse,
     ) -> None:
         def finish(job: Job) -> None:
-            start = time.perf_counter_ns()
-            written = write(model.finish(request, job.result or {}))
-            model.statistics.output_ns += time.perf_counter_ns() - start
-            answer(written)
+            answer(write(model.finish(request, job.result or {})))
 
         try:
             self._identify(model, request)
@@ -174,8 +171,9 @@ class Inference:
                     return
                 if job.error is not None:
                     raise job.error
+                start = time.perf_counter_ns()
                 finish(job)
-                model.succeeded(ticket.received, request.rows)
+                model.succeeded(ticket.received, job, time.perf_counter_ns() - start)
                 self._watch(model, request, job)
             except Exception as error:
                 refuse(self.failed(model, ticket, error))

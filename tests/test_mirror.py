@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("calibrant", "calibration", "serve", "train", "export", "dashboard")
-MOST = 146  # never raise it
+MOST = 144  # never raise it
 # The test file, or folder of them, by which a source without one of its own is seen to work: and its sources.
 TESTED_WITH_OTHERS = {
     "tests/calibration/calibrators": """
@@ -184,7 +184,6 @@ TESTED_WITH_OTHERS = {
     "tests/serve/test_config.py": """
         serve/cli.py
         serve/http/prometheus.py
-        serve/models/statistics.py
     """,
     "tests/serve/test_core.py": """
         serve/control.py

@@ -24,7 +24,7 @@ class BatchRunner:
         self._session, self._counts, self.cap = session, counts, cap
 
     def run(self, batch: list[Job]) -> None:
-        started = time.monotonic()
+        started, input_before = time.monotonic(), self._counts.input_ns
         for job in batch:
             job.started = started
         try:
@@ -35,8 +35,10 @@ class BatchRunner:
             else:
                 self._rerun(batch, error)
         finished = time.monotonic()
+        joining = (self._counts.input_ns - input_before) // len(batch)
+        running = int((finished - started) * 1e9) // len(batch) - joining
         for job in batch:
-            job.finished = finished
+            job.finished, job.input_ns, job.infer_ns = finished, joining, running
 
     def _rerun(self, batch: list[Job], error: Exception) -> None:
         log.warning(

@@ -110,9 +110,9 @@ def statistics(model: Model) -> dict[str, Any]:
         "inference_stats": {
             "success": pair(own.success, own.success_ns),
             "fail": pair(own.fail, own.fail_ns),
-            "queue": pair(own.success + own.fail, counts.queue_ns),
-            "compute_input": pair(counts.executions, counts.input_ns),
-            "compute_infer": pair(counts.executions, counts.compute_ns - counts.input_ns),
+            "queue": pair(own.success, own.queue_ns),
+            "compute_input": pair(own.success, own.input_ns),
+            "compute_infer": pair(own.success, own.infer_ns),
             "compute_output": pair(own.success, own.output_ns),
             "cache_hit": pair(0, 0),
             "cache_miss": pair(0, 0),

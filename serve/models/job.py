@@ -23,3 +23,5 @@ class Job:
     queued: float = 0.0
     started: float = 0.0
     finished: float = 0.0
+    input_ns: int = 0  # its share of what it took to join the tensors of its run
+    infer_ns: int = 0  # its share of the run

@@ -105,11 +105,15 @@ class Model:
             raise NotFound(f"{self.name} is not monitored; {why}")
         return self.monitor
 
-    def succeeded(self, received: float, rows: int) -> None:
+    def succeeded(self, received: float, job: Job, output_ns: int) -> None:
         own, seconds = self.statistics, time.monotonic() - received
         own.success += 1
-        own.rows += rows
+        own.rows += job.rows
         own.success_ns += int(seconds * 1e9)
+        own.queue_ns += int((job.started - job.queued) * 1e9)
+        own.input_ns += job.input_ns
+        own.infer_ns += job.infer_ns
+        own.output_ns += output_ns
         own.latency.add(seconds)
         own.last_inference_ms = int(time.time() * 1000)
 

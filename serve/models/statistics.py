@@ -22,12 +22,19 @@ class Histogram:
 
 @dataclass
 class Statistics:
-    """Counts and nanoseconds of one model, as Triton's statistics extension reports them."""
+    """Counts and nanoseconds of one model's requests, as Triton's statistics extension reports them.
+
+    A request is counted once, when it is answered, and alike in every stage: tools that watch a server take counts
+    that differ for a fault. The time of a run is shared out among its requests.
+    """
 
     success: int = 0
     success_ns: int = 0
     fail: int = 0
     fail_ns: int = 0
+    queue_ns: int = 0  # of requests that were answered, as the three that follow
+    input_ns: int = 0
+    infer_ns: int = 0
     output_ns: int = 0
     rows: int = 0
     abstained: int = 0
@@ -40,7 +47,7 @@ class Statistics:
 
 @dataclass(slots=True)
 class Counts:
-    """Totals since the start, in nanoseconds and counts, as the statistics extension wants them."""
+    """Runs of a session since the start: counts and nanoseconds."""
 
     executions: int = 0
     rows: int = 0
