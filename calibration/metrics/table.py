@@ -105,7 +105,7 @@ METRICS = (
     Metric("balanced_accuracy", "balanced accuracy", "percent", "higher", "mean over classes of the recall",
            balanced_accuracy, stored=True),
     Metric("macro_f1", "macro F1", "percent", "higher", "mean over classes of the F1 score", macro_f1,
-           measured="macro_f1:measure_macro_f1"),
+           measured="intervals.macro_f1:measure_macro_f1"),
     Metric("nll", "NLL", "number", "lower", "negative log-likelihood, natural log", nll, stored=True),
     Metric("brier", "Brier score", "number", "lower", "squared error of the probabilities, 0 to 2", brier, stored=True),
     Metric("ece", "ECE", "percent", "lower",
