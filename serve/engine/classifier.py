@@ -87,7 +87,7 @@ class Classifier:
 
     def outputs(self, pixels: images_.Pixels, *, batch_size: int | None = None) -> Arrays:
         """What the graph itself returns for uint8 [N, H, W, 3], run in batches."""
-        step = batch_size or (self.session.cap if self.session.curve else 8)
+        step = batch_size or (self.session.cap if self.session.curve.points else 8)
         if not self.session.batched:
             step = self.session.fixed_rows or 1
         parts = [self._run(pixels[start : start + step]) for start in range(0, len(pixels), step)]

@@ -6,7 +6,6 @@ import hashlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,12 @@ from calibrant.artifacts.model_card import KEY, ModelCard
 from calibrant.errors import CalibrantError, FormatError, ModelError
 from calibrant.runtime import runtime
 from calibrant.serve.engine import providers as providers_
+from calibrant.serve.engine.batch_curve import BATCH_SIZES, BatchCurve, measure
 from calibrant.serve.protocol.tensors import NUMPY, TensorSpec
 
 log = logging.getLogger(__name__)
 
 Arrays = dict[str, NDArray[Any]]
-BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
-
-
-@dataclass(frozen=True)
-class BatchPoint:
-    rows: int
-    seconds: float  # one run, best of the repeats
 
 
 class Session:
@@ -53,7 +46,7 @@ class Session:
         self.batched = bool(required) and all(s.shape and s.shape[0] == -1 for s in [*required, *self.outputs.values()])
         self.fixed_rows = required[0].shape[0] if required and required[0].shape and not self.batched else None
         self.cap = 1
-        self.curve: tuple[BatchPoint, ...] = ()
+        self.curve = BatchCurve()
 
     def _specs(self, nodes: Sequence[Any], *, optional: bool = False) -> dict[str, TensorSpec]:
         specs = {}
@@ -123,48 +116,29 @@ class Session:
             feeds[name] = np.full(shape, value, NUMPY[spec.datatype])
         return feeds
 
-    def warm_up(self, *, max_rows: int = 64, budget: float = 0.8, overhead: float = 6e-5) -> int:
+    def warm_up(self, *, max_rows: int = 64, budget: float = 0.8, known: BatchCurve | None = None) -> int:
         """Measures runs of 1, 2, 4, ... rows and sets `cap`, the batch size with the most rows a second.
 
-        Each run also costs the server `overhead` seconds of hand-over between threads, so that a cap is chosen for
-        what a caller gets. Sizes stop doubling when two in a row are slower than the best by more than 5 %, or when
-        the budget of seconds is spent.
+        `known`: a curve of this file on this machine, which is not measured again.
         """
-        points: list[BatchPoint] = []
-        start = time.perf_counter()
-
-        def rates() -> list[float]:
-            return [p.rows / (p.seconds + overhead) for p in points]
-
-        for rows in BATCH_SIZES if self.batched else (self.fixed_rows or 1,):
-            feeds = self.blank(rows) if rows <= max(1, max_rows) else None
-            if feeds is None:
-                break
-            seconds = self._best_time(self.blank(1) or feeds, rows, deadline=start + budget)
-            points.append(BatchPoint(rows, seconds))
-            spent = time.perf_counter() - start
-            if len(points) >= 3 and max(rates()[-2:]) < 0.95 * max(rates()) or spent + 4 * seconds > budget:
-                break
-        # Sizes near the best are looked at again while there is time: they often differ by less than a machine's noise.
-        for _ in range(4):
-            near = [n for n, rate in enumerate(rates()) if rate >= 0.95 * max(rates())]
-            if len(near) < 2 or time.perf_counter() - start > 0.5 * budget:
-                break
-            for n in near:
-                seconds = self._best_time(self.blank(1) or {}, points[n].rows, deadline=start + budget)
-                points[n] = BatchPoint(points[n].rows, min(seconds, points[n].seconds))
-        self._shrink()
-        self.curve = tuple(points)
-        if points and self.batched:
-            # The smallest size within 2 % of the best: a larger one would only add latency.
-            self.cap = next(p.rows for p, rate in zip(points, rates(), strict=True) if rate >= 0.98 * max(rates()))
+        sizes = [n for n in BATCH_SIZES if n <= max(1, max_rows)] if self.batched else [self.fixed_rows or 1]
+        sizes = [n for n in sizes if self.blank(n) is not None]
+        if known is not None and sizes:
+            self._best_time(self.blank(1) or self.blank(sizes[0]) or {}, sizes[0], deadline=0.0)
+            self.curve = known
+        elif sizes:
+            one = self.blank(1) or self.blank(sizes[0]) or {}
+            self.curve = measure(lambda n, until: self._best_time(one, n, deadline=until), sizes=sizes, budget=budget)
+            self._shrink()
+        self.cap = self.curve.cap if self.batched else 1
         log.info(
-            "%s: %s, %d thread(s), batch cap %d (%s)",
+            "%s: %s, %d thread(s), batch cap %d, chosen from %s%s",
             self.path.name,
             self.providers[0],
             self.threads,
             self.cap,
-            ", ".join(f"{p.rows}: {p.rows / p.seconds:.0f}/s" for p in points),
+            self.curve.said() or "nothing that could be measured",
+            "" if known is None else " (measured at an earlier start)",
         )
         return self.cap
 
@@ -205,7 +179,7 @@ class Session:
     @property
     def seconds_per_row(self) -> float:
         """At the cap; a guess of 10 ms before anything was measured."""
-        at_cap = [p for p in self.curve if p.rows == self.cap] or list(self.curve[-1:])
+        at_cap = [p for p in self.curve.points if p.rows == self.cap] or list(self.curve.points[-1:])
         return at_cap[0].seconds / at_cap[0].rows if at_cap else 0.01
 
 

@@ -16,8 +16,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
+from calibrant.serve.engine.batch_curve import BatchCurve
 from calibrant.serve.engine.session import Arrays, Session
 from calibrant.serve.models.batch_runner import BatchRunner, alike
+from calibrant.serve.models.cap_search import CapSearch
 from calibrant.serve.models.job import Job
 from calibrant.serve.models.statistics import Counts
 from calibrant.serve.protocol.errors import DeadlinePassed, NotReady
@@ -42,8 +44,12 @@ class Batcher:
         cap: int | None = None,
         deliver: Callable[[list[Job]], None] | None = None,
         soon: Callable[[Callable[[], None]], None] | None = None,
+        better: Callable[[BatchCurve], None] = lambda curve: None,
     ) -> None:
+        """`cap`: rows of a run at most; without it the session's own, and larger ones are tried where the start had no
+        time to. `better` is told what was found."""
         self.session = session
+        self._search = CapSearch(session.curve, better) if cap is None and session.batched else None
         self.cap = cap if cap is not None else session.cap
         self.counts = Counts()
         self._runner = BatchRunner(session, self.counts, self.cap)
@@ -190,6 +196,7 @@ class Batcher:
     def _take(self) -> tuple[list[Job], list[Job]]:
         """What runs next: jobs from the front, of the same inputs, up to the cap in rows."""
         now = time.monotonic()
+        most = self.cap if self._search is None else self._search.goal(self._waiting_rows, self._row_seconds)
         batch: list[Job] = []
         dropped: list[Job] = []
         rows = 0
@@ -201,7 +208,7 @@ class Batcher:
                 if not job.cancelled:
                     job.error = DeadlinePassed(f"the deadline passed after {now - job.queued:.3f} s in the queue")
                 continue
-            if batch and (not self.session.batched or rows + job.rows > self.cap or not alike(job, batch[0])):
+            if batch and (not self.session.batched or rows + job.rows > most or not alike(job, batch[0])):
                 break
             batch.append(self._waiting.popleft())
             self._waiting_rows -= job.rows
@@ -218,6 +225,9 @@ class Batcher:
         self.counts.executions += 1
         self.counts.rows += rows
         self.counts.compute_ns += int((finished - started) * 1e9)
+        if self._search is not None and not self._search.over and all(job.error is None for job in batch):
+            self._search.ran(rows, finished - started)
+            self.cap = self._runner.cap = self._search.cap
         size = self.batch_sizes.setdefault(rows, [0, 0])
         size[0] += 1
         size[1] += int((finished - started) * 1e9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -9,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from calibrant.errors import ConfigError
-from calibrant.serve.engine import prediction_sets
+from calibrant.serve.engine import curve_store, prediction_sets
+from calibrant.serve.engine.batch_curve import BatchCurve
 from calibrant.serve.engine.classifier import Classifier
 from calibrant.serve.engine.knobs import Knobs
 from calibrant.serve.engine.result import answer, require_energy
@@ -22,6 +24,7 @@ from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.protocol.errors import BadInput, NotFound
 from calibrant.serve.protocol.request import InferRequest, Target
 
+log = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -62,14 +65,24 @@ class Model:
     ) -> Model:
         stamp = file_stamp(Path(path))
         session = Session(path, providers=providers, threads=threads)
-        session.warm_up()
+        sha256 = session.sha256()
+        key = curve_store.key_of(session, sha256)
+        known = curve_store.read(key) if session.batched else None
+        session.warm_up(known=known)
+        if session.batched and known is None:
+            curve_store.write(key, session.curve)
         name = name or session.own_name
         if not _NAME.fullmatch(name):
             raise ConfigError(
                 f'"{name}" cannot be a model name', where=path, fix="give --name with letters, digits, . _ - only"
             )
         on_cpu = session.providers[0] == "CPUExecutionProvider"
-        batcher = Batcher(session, cap=cap, deliver=deliver, soon=soon if on_cpu else None)
+
+        def better(curve: BatchCurve) -> None:
+            log.info("%s: batch cap %d now, chosen from %s", session.path.name, curve.cap, curve.said())
+            curve_store.write(key, curve)
+
+        batcher = Batcher(session, cap=cap, deliver=deliver, soon=soon if on_cpu else None, better=better)
         target = Target(
             name,
             session.inputs,
@@ -79,7 +92,7 @@ class Model:
             max_rows,
             session.card is not None,
         )
-        return cls(name, version, session, batcher, target, sha256=session.sha256(), stamp=stamp)
+        return cls(name, version, session, batcher, target, sha256=sha256, stamp=stamp)
 
     @property
     def class_names(self) -> tuple[str, ...] | None:

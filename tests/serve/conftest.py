@@ -25,6 +25,14 @@ def _load_tiny() -> ModuleType:
     return sys.modules[name]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Batch curves of tests stay out of the cache of whoever runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny() -> ModuleType:
     """The builder module: `tiny.write(path, ...)`."""

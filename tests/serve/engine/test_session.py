@@ -45,8 +45,8 @@ def test_measuring_stops_when_larger_batches_only_get_worse(model_file: Path, mo
 def test_the_curve_is_measured_on_the_real_file(model_file: Path) -> None:
     session = Session(model_file, threads=1)
     session.warm_up()
-    assert session.cap in [p.rows for p in session.curve]
-    assert all(p.seconds > 0 for p in session.curve)
+    assert session.cap in [p.rows for p in session.curve.points]
+    assert all(p.seconds > 0 for p in session.curve.points)
     assert session.seconds_per_row > 0
 
 
