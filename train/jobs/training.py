@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,8 +83,30 @@ def told(run: Path, config: TrainConfig) -> dict[str, Any]:
     return {
         "config": to_table(config), "best_epoch": best["epoch"], "val": best["val"],
         "epochs": [{k: line[k] for k in ("epoch", "train", "val", "loss")} for line in lines],
-        "measured": {name: sum(values) / len(values) for name, values in reported.items()},
+        "measured": {name: sum(values) / len(values) for name, values in reported.items()} | _cost(run, config),
     }  # fmt: skip
+
+
+def _cost(run: Path, config: TrainConfig) -> dict[str, float]:
+    """Of a vision transformer, reduced or not: multiply-accumulates by formula, and CPU seconds an image as measured
+    (batch 1, best of ten).
+    """
+    if config.model.token_reduction is None:
+        return {}
+    import torch
+
+    from calibrant.train.run.folder import load_run
+    from calibrant.train.vit.macs import count_macs
+
+    model = load_run(run)
+    network = model.network.network.eval()
+    x, best = torch.zeros(1, 3, *model.preprocessing.size), math.inf
+    with torch.inference_mode():
+        for _ in range(10):
+            start = time.process_time()
+            network(x)
+            best = min(best, time.process_time() - start)
+    return {"macs": float(count_macs(network).total), "image_seconds": best}
 
 
 def train_key(config: TrainConfig, data: str | None = None) -> str:

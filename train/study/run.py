@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from calibrant.errors import ConfigError, ModelError
 from calibrant.train.jobs.job import Job, read_result
 from calibrant.train.jobs.run import Engine, run_jobs
 from calibrant.train.jobs.shard import own_part, read_shard
+from calibrant.train.study.figures import write_figures
 from calibrant.train.study.joined import Block, Entry, Joined, join
 from calibrant.train.study.plan import Cell, Source, StudyPlan, Trainings
 from calibrant.train.study.score import AS_TRAINED
@@ -119,7 +122,24 @@ def join_study(plan: StudyPlan) -> Joined:
         tuple(dict.fromkeys(notes)),
     )
     write_joined(plan.out, joined, tidy)
+    wanted = [figure.of for figure in study.figure if figure.kind == "epochs"]
+    write_figures(plan.out, study.figure, joined, {number: _curves(plan, source, number) for number in wanted})
     return joined
+
+
+def _curves(plan: StudyPlan, source: Source, number: str) -> dict[str, list[float]]:
+    """A number that a loss reports, epoch by epoch, mean over the seeds of the first data and network."""
+    found = {}
+    for m in plan.methods:
+        runs = _runs(plan, source, plan.data[0].name, plan.networks[0].name, m.name, [])
+        told = [[line["loss"].get(number) for line in result.get("epochs", [])] for _, result in runs.values()]
+        whole = [values for values in told if values and None not in values[1:]]
+        if whole:  # some numbers begin with the second epoch, as there is none before the first to compare with
+            found[m.name] = [
+                float(np.mean([v[i] for v in whole if v[i] is not None] or [np.nan]))
+                for i in range(min(map(len, whole)))
+            ]
+    return found
 
 
 def _runs(
