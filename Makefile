@@ -4,7 +4,7 @@ BIN := .venv/bin
 # One process for each core; a file's tests stay together, because they share servers and trained runs.
 PYTEST := $(BIN)/python -m pytest -n logical --dist loadfile
 
-.PHONY: demo test test-slow check install clean
+.PHONY: reproduce-small demo test test-slow check install clean
 
 demo: .venv/.installed
 	$(BIN)/calibrant demo
@@ -17,6 +17,12 @@ test-slow: .venv/.installed
 
 check: .venv/.installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m pytest tests/test_layout.py tests/test_types.py
+
+# One table of each of the four sources from nothing, equal to the committed ones; under an hour on two cores.
+DATA ?= ../shared/data
+WEIGHTS ?= ../shared/weights/tf_efficientnet_lite0.safetensors
+reproduce-small: .venv/.installed
+	$(BIN)/python bench/reproduce_small.py --data $(DATA) --weights $(WEIGHTS)
 
 install: .venv/.installed
 
