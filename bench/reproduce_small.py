@@ -2,9 +2,9 @@
 
     python bench/reproduce_small.py --data ../shared/data --weights ../shared/weights/tf_efficientnet_lite0.safetensors
 
-Needs cifar10_jpeg.npz and plantdoc.tar.gz in the data folder. Two processes of one thread; what was stopped goes on with
-the same line. Tables are equal to the printed digits on the same kind of machine with the
-same versions; --write puts what came out in the place of the committed tables.
+Needs cifar10_jpeg.npz and plantdoc.tar.gz in the data folder. Two processes of one thread; what was stopped goes
+on with the same line. Tables are equal to the printed digits on the same kind of machine with the same versions;
+--write puts what came out in the place of the committed tables.
 """
 
 from __future__ import annotations
