@@ -21,7 +21,7 @@ from calibrant.serve import load
 from .browser import Server, Tab, evaluated, new_tab, percent, start_server
 from .conftest import HOSTILE, HOSTILE_FILE, export_small_network, write_feedback, write_model, write_run
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_the_numbers_are_those_of_calibrant_evaluate_and_follow_the_bins(tab: Tab, runs: Path) -> None:
@@ -171,7 +171,8 @@ def test_the_demo_is_made_with_one_click_and_can_be_cancelled(tmp_path: Path, ch
         tab = new_tab(chromium, server)
         tab.open("", wait_for="Make the demo here")
         tab.page.get_by_role("button", name="Make the demo here").click()
-        tab.page.get_by_text("/8").first.wait_for()  # its own progress
+        # It says what it is at, whatever that is by now: a step passes between two looks of a busy machine.
+        tab.page.get_by_text(re.compile(r"Making the demo for \d+ s\. .*\w")).first.wait_for()
         (state,) = jobs.states(tmp_path)
         tab.page.get_by_role("button", name="Cancel").click()
         tab.page.get_by_text("Making the demo").wait_for(state="detached")

@@ -15,7 +15,7 @@ import pytest
 from .browser import Tab, new_tab, start_server
 from .conftest import HOSTILE_FILE, write_feedback, write_model, write_run, write_tokens
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 
 def newer(path: Path) -> None:

@@ -16,7 +16,7 @@ from calibrant.serve import load
 from .browser import Tab, evaluated, percent
 from .conftest import CLASSES
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 
 def prior_file(path: Path, shares: list[float]) -> list[str]:

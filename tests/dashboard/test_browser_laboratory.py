@@ -20,7 +20,7 @@ from calibrant.dashboard.widgets.switches import ALL, MAIN, SECTIONS, Switch, se
 from .browser import PATIENCE, Server, Tab, new_tab, screenshot, start_server
 from .conftest import write_features
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(580)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 TEXTS = {"head.hidden": "64, 32", "loss.options": "gamma=2", "auxiliary.options": "rate=0.25",
          "data.train_views": "eval, flip", "data.test_views": "flip", "data.background": "a",
          "posthoc.target_prior": "train"}  # fmt: skip

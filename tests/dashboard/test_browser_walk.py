@@ -10,7 +10,7 @@ import pytest
 
 from .browser import Server, Tab, cut_texts, new_tab, screenshot
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 PAGES = {
     "overview": "", "reliability": "reliability?lower=classes",
     "reliability-smooth": "reliability?run=leaves&of=smooth",
