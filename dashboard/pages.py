@@ -12,6 +12,7 @@ from calibrant.dashboard import settings
 from calibrant.dashboard.folder.artifacts import Shelf
 from calibrant.dashboard.folder.index import scan
 from calibrant.dashboard.views import laboratory, reliability, training, tryit
+from calibrant.dashboard.views.decide import page as decide
 from calibrant.dashboard.views.overview import page as overview
 from calibrant.dashboard.views.production import page as production
 from calibrant.dashboard.widgets import go
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 PAGES: dict[str, tuple[str, Callable[[Shelf], None]]] = {
     "overview": ("Overview", overview.render),
     "reliability": ("Reliability", reliability.render),
+    "decide": ("Decide", decide.render),
     "training": ("Training", training.render),
     "laboratory": ("Laboratory", laboratory.render),
     "try": ("Try it", tryit.render),

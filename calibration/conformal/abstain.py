@@ -116,11 +116,22 @@ def abstain_for_risk(
     `target_prior`: class shares where the model is used, with probabilities of that prior; `thinned` is exact, and
     answers less.
     """
+    rows = _Sorted.of(probs, labels, target_prior, thinned, seed)
+    return _proven(rows, risk, among, weighted=target_prior is not None)
+
+
+def abstain_for_risk_of_answers(confidence: Vector, wrong: NDArray[np.bool_], *, risk: float) -> Abstention:
+    """The same of rows that all weigh alike, by their confidences and which of them are wrong."""
+    order = np.argsort(-confidence, kind="stable")
+    rows = _Sorted(confidence[order], np.ones(len(order)), wrong[order].astype(np.float64))
+    return _proven(rows, risk, 1, weighted=False)
+
+
+def _proven(rows: _Sorted, risk: float, among: int, *, weighted: bool) -> Abstention:
     if not 0 < risk < 1:
         raise ConfigError(f"risk is {risk}, expected between 0 and 1")
     if among < 1:
         raise ValueError(f"among is {among}, expected at least 1")
-    rows = _Sorted.of(probs, labels, target_prior, thinned, seed)
     n, level, least = len(rows.confidence), LEVEL / among, fewest(risk, among)
     if n <= least:
         raise ConfigError(
@@ -136,14 +147,14 @@ def abstain_for_risk(
             f"no threshold is shown to keep the error rate at {risk:g} in 95 of 100 calibration sets",
             fix=f"{least} of the surest answers without an error would do; wish for a higher rate, or give more rows",
         )
-    if target_prior is not None and effective[passed] < FEW:
+    if weighted and effective[passed] < FEW:
         log.warning(
             "the threshold rests on %.0f effective rows of the target prior; below %d its promise was not tried",
             effective[passed],
             FEW,
         )
     count = int(counts[passed])
-    return rows.abstention(_just_above(float(rows.confidence[count])), count, risk, target_prior is not None)
+    return rows.abstention(_just_above(float(rows.confidence[count])), count, risk, weighted)
 
 
 def abstain_for_coverage(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
@@ -13,13 +11,12 @@ from streamlit.delta_generator import DeltaGenerator
 
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.dashboard.folder.artifacts import CalibratorRef, Model, PredictionsRef, Run, Shelf
-from calibrant.dashboard.numbers import class_prior, deployed, measures, subjects, verdicts
+from calibrant.dashboard.numbers import class_prior, measures, verdicts
 from calibrant.dashboard.numbers.groups import ALL, Selection, selections
 from calibrant.dashboard.numbers.measures import Kind, Target
 from calibrant.dashboard.numbers.predictions_through import Scored
-from calibrant.dashboard.views import diagrams, samples, verdict
+from calibrant.dashboard.views import diagrams, samples, subject, verdict
 from calibrant.dashboard.views.diagrams import Side
-from calibrant.dashboard.views.verdict import NO_CALIBRATOR
 from calibrant.dashboard.widgets import controls, elements, level
 
 _KINDS = {"width": "equal width", "mass": "equal rows", "smooth": "smooth"}
@@ -57,14 +54,10 @@ class Choice:
 
 def render(shelf: Shelf) -> None:
     elements.title("Reliability")
-    everyone = subjects.owners(shelf)
-    if not everyone:
-        elements.troubles(shelf.troubles)
-        st.info("No predictions here yet. Training writes them, and so does:", icon=":material/info:")
-        run = shlex.quote(shelf.runs[0].name) if shelf.runs else "first"
-        elements.command(shelf.root, f"calibrant predict {run} --data images --out {run}/predictions/test.parquet")
+    chosen = subject.choose(shelf)
+    if chosen is None:
         return
-    choice = _controls(shelf, everyone)
+    choice = Choice(chosen.owner, chosen.run, chosen.predictions, chosen.through)
     with st.container(border=True, key="verdict"):
         first_words = st.empty()
     if (asked := verdicts.known(choice.scored)) is None:
@@ -94,47 +87,6 @@ def render(shelf: Shelf) -> None:
 def _say(place: DeltaGenerator, shelf: Shelf, choice: Choice) -> None:
     with place.container():
         verdict.render(shelf, choice.run, choice.predictions, choice.scored)
-
-
-def _controls(shelf: Shelf, everyone: Sequence[Run | Model]) -> Choice:
-    """Which subject: a run or deployed file, by which rows, through what."""
-    first, second, third = st.columns([4, 3, 4])
-    with first:
-        name = controls.choose(
-            "Run or deployed file", [o.name for o in everyone], key="run", help="A folder with predictions, or a file."
-        )
-    owner = next(o for o in everyone if o.name == name)
-    run, offered = deployed.rows_of(shelf, owner)
-    best = min(offered, key=lambda p: ({"test": 0, "val": 1}.get(p.name, 2), p.name))
-    with second:
-        chosen = controls.choose(
-            "Predictions",
-            [p.name for p in offered],
-            key="predictions",
-            default=best.name,
-            about=name,
-            help="By which of the run's prediction files it is judged.",
-        )
-    predictions = next(p for p in offered if p.name == chosen)
-    with third:
-        through = _through(shelf, owner, run, predictions)
-    return Choice(owner, run, predictions, through)
-
-
-def _through(shelf: Shelf, owner: Run | Model, run: Run, predictions: PredictionsRef) -> CalibratorRef | Model | None:
-    if isinstance(owner, Model):
-        st.text_input("After", "as the file answers", disabled=True, key=f"as-deployed-{owner.name}")
-        return owner
-    found = shelf.calibrators_for(run, predictions)
-    name = controls.choose(
-        "After calibration with",
-        [*(c.name for c in found), NO_CALIBRATOR],
-        key="calibrator",
-        labels={NO_CALIBRATOR: "nothing: show it as it is"} | {c.name: _calibrator_label(c) for c in found},
-        about=f"{run.name}: {len(predictions.source.class_names)}",
-        help="Calibrators in the run's folder or beside it. Fit one with calibrant calibrate.",
-    )
-    return next((c for c in found if c.name == name), None)
 
 
 def _more_controls(shelf: Shelf, choice: Choice) -> Choice:
@@ -174,12 +126,6 @@ def _more_controls(shelf: Shelf, choice: Choice) -> Choice:
     with sixth:
         wanted = class_prior.control(shelf, choice.predictions, disabled=selection.classes is not None)
     return replace(choice, bins=bins, kind=cast(Kind, of), selection=selection, target=wanted)
-
-
-def _calibrator_label(ref: CalibratorRef) -> str:
-    temperature = ref.calibrator.parameters.get("temperature")
-    what = f"T = {temperature:.3f}" if isinstance(temperature, float) else ref.calibrator.method
-    return f"{ref.name} ({what})"
 
 
 def _sides(choice: Choice) -> list[Side]:

@@ -22,6 +22,7 @@ from calibrant.errors import CalibrantError
 if TYPE_CHECKING:
     from calibrant.dashboard.numbers.groups import Selection
     from calibrant.dashboard.numbers.measures import Target
+    from calibrant.dashboard.numbers.predictions_through import Scored
     from calibrant.dashboard.views.diagrams import Side
 
 PER_PAGE = 24
@@ -110,18 +111,26 @@ def beside(
     """The first pictures of a bin, in sight of the diagram."""
     side = next(s for s in sides if s.key == picked[0])
     found = _in_bin(side, picked[1], look)
-    shown = rows.read(side.scored, rows.rows_of(side.scored), found[:BESIDE])
-    where = pictures.folders(shelf, run, predictions, settings.current().images)
     st.markdown(f"**{elements.count(len(found))} rows of this bin**, wrong ones first")
+    strip(shelf, run, predictions, side.scored, found[:BESIDE], key="beside")
+    if len(found) > BESIDE:
+        st.markdown("All of them stand below.")
+
+
+def strip(
+    shelf: Shelf, run: Run, predictions: PredictionsRef, scored: Scored, index: NDArray[np.int64], *, key: str
+) -> None:
+    """Small pictures of a few rows, side by side, with the answer, its confidence and whether it is right."""
+    shown = rows.read(scored, rows.rows_of(scored), index)
+    where = pictures.folders(shelf, run, predictions, settings.current().images)
     names = predictions.source.class_names
-    with st.container(horizontal=True, key="beside", gap="small"):
+    with st.container(horizontal=True, key=key, gap="small"):
         for row in shown:
             with st.container(width=_SMALL, gap=None):
                 _picture(pictures.find(where, row.id), _SMALL)
                 sign = ":material/check:" if row.label == row.predicted else ":material/close:"
-                st.markdown(f":small[{sign} {plain(short(names[row.predicted], 12))}]")
-    if len(found) > BESIDE:
-        st.markdown("All of them stand below.")
+                sure = elements.percent(row.confidence, 1)
+                st.markdown(f":small[{sign} {plain(short(names[row.predicted], 12))} {sure}]")
 
 
 def _cards(shown: list[rows.Row], predictions: PredictionsRef, where: tuple[Path, ...]) -> None:

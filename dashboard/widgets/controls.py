@@ -106,6 +106,23 @@ def slide_decimal(
     return float(_publish(key, lambda value: f"{value:g}"))
 
 
+def number(
+    label: str, low: float, high: float, *, step: float, key: str, default: float, help: str | None = None
+) -> float:
+    """A number that is typed."""
+
+    def read(text: str) -> float | None:
+        try:
+            value = float(text)
+        except ValueError:
+            return None
+        return value if low <= value <= high else None
+
+    _place(key, read, default, lambda value: isinstance(value, float) and low <= value <= high)
+    st.number_input(label, low, high, step=step, key=key, help=help, format="%g")
+    return float(_publish(key, lambda value: f"{value:g}"))
+
+
 def switch(label: str, *, key: str, default: bool = False, help: str | None = None, disabled: bool = False) -> bool:
     _place(key, {"on": True, "off": False}.get, default, lambda value: True)
     st.toggle(label, key=key, help=help, disabled=disabled)

@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 from calibrant.calibration import fit
-from calibrant.calibration.conformal.abstain import abstain_for_coverage, abstain_for_risk, fewest
+from calibrant.calibration.conformal.abstain import (
+    abstain_for_coverage,
+    abstain_for_risk,
+    abstain_for_risk_of_answers,
+    fewest,
+)
 from calibrant.errors import ConfigError
 
 
@@ -174,3 +179,11 @@ def test_under_a_target_prior_the_promise_is_kept_where_ignoring_it_is_not(thinn
             broken, ignored = broken + (target is not None), ignored + (target is None)
     assert broken <= 15
     assert ignored >= 140
+
+
+def test_of_answers_alone_the_threshold_is_the_same() -> None:
+    rng = np.random.default_rng(5)
+    confidence = rng.uniform(0.5, 1, 3000)
+    wrong = rng.random(3000) > confidence
+    expected = abstain_for_risk(*two_classes(confidence, wrong), risk=0.1)
+    assert abstain_for_risk_of_answers(confidence, wrong, risk=0.1) == expected

@@ -30,5 +30,4 @@ def probabilities(run: tuple[Run, Scored, Scored]) -> tuple[np.ndarray, np.ndarr
     """After calibration: before it every bin errs to the same side, and ECE is the same for any number of bins."""
     after = run[2]
     data = read_predictions(after.path.path)
-    assert after.calibrator is not None
-    return after.calibrator.calibrator.probabilities(data.logits), data.labels
+    return after.formula().probabilities(data.logits), data.labels
