@@ -26,6 +26,7 @@ from calibrant.calibration.statistics.statistics import Statistics
 from calibrant.shares import class_weights
 
 Vector = NDArray[np.float64]
+_TOP = 5  # of so few classes the label is always among the five most probable
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def scores(s: Statistics) -> dict[str, Measured]:
     top5 = float(w @ t.top5 / total)
     out: dict[str, Measured] = {
         "accuracy": Measured(accuracy, *share_interval(accuracy, effective), null=claimed),
-        "top5_accuracy": Measured(top5, *share_interval(top5, effective)),
+        **({"top5_accuracy": Measured(top5, *share_interval(top5, effective))} if s.classes > _TOP else {}),
         "mean_confidence": Measured(claimed),
     }
     present = n > 0

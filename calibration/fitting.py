@@ -42,10 +42,14 @@ Follow = Literal["target", "train"]
 
 @dataclass(frozen=True)
 class FileFit:
-    """A calibrator, and whether its confidence can be trusted; the file keeps the verdict without its commands."""
+    """A calibrator, and whether its confidence can be trusted; the file keeps the verdict without its commands.
+
+    `notes`: what the predictions file was taken for, where that is not plain.
+    """
 
     calibrator: Calibrator
     verdict: Verdict
+    notes: tuple[str, ...] = ()
 
 
 def fit_file(path: str | Path, method: str = "temperature", **options: Any) -> Calibrator:
@@ -135,14 +139,14 @@ def judged_fit(
     if doubt is not None:
         calibrator = replace(calibrator, fit={**calibrator.fit, "note": doubt})
     if decisions is None:
-        return FileFit(calibrator, verdict)
+        return FileFit(calibrator, verdict, file.notes)
     elsewhere = None  # rows that follow the target prior, or are to stand for themselves, weigh the same
     if weighted:
         elsewhere = wanted
     elif rows_follow == "train":
         elsewhere = np.ones(z.shape[1]) if prior.target is None else np.asarray(prior.target)
     calibrator = with_decisions(calibrator, softmax(held_out), y, decisions, target_prior=elsewhere, shift=shift)
-    return FileFit(calibrator, verdict)
+    return FileFit(calibrator, verdict, file.notes)
 
 
 def _judged_rows(

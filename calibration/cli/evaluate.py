@@ -191,7 +191,8 @@ def evaluate(
     if as_json:
         click.echo(json.dumps(block, indent=2))
     else:
-        said = [verdict_lines(m.verdict, m.name) for m in models if m.verdict is not None]
+        said = [f"Note: {note}" for m in models for note in m.notes]
+        said += [verdict_lines(m.verdict, m.name) for m in models if m.verdict is not None]
         click.echo("\n".join(said) + "\n\n" + text_table(models))
         if compare:
             click.echo("\n" + difference_table(models[0].name, differences))

@@ -22,6 +22,7 @@ _PHI = np.geomspace(3.0, 1e5, 12)
 _STEPS, _LONGEST = 12, 2.0  # Newton steps, and how far one may go
 _EDGE = 1e-7  # of a claim: where its logit is cut
 _PRIOR = np.array([0.0, 1.0])  # alpha, beta of the identity
+_CURVES = 4  # drawn for each that is kept
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,25 @@ def accuracies(claim: Vector, hits: Vector, rows: Vector, draws: int, rng: np.ra
     theta = curve.mean[chosen] + np.einsum("dij,dj->di", curve.root[chosen], rng.standard_normal((draws, 2)))
     mean = _sigmoid(theta[:, :1] + theta[:, 1:] * _logit(claim))
     phi = _PHI[chosen][:, None]
+    drawn: Vector = rng.beta(mean * phi + hits, (1.0 - mean) * phi + (rows - hits))
+    return drawn
+
+
+def weighed_accuracies(claim: Vector, hits: Vector, rows: Vector, draws: int, rng: np.random.Generator) -> Vector:
+    """The same with the curves weighed by their likelihood: at claims near 0 or 1 it is far from a normal law."""
+    curve, x = fit_curve(claim, hits, rows), _logit(claim)
+    chosen = rng.choice(len(_PHI), size=_CURVES * draws, p=curve.weight)
+    normal = rng.standard_normal((len(chosen), 2))
+    theta = curve.mean[chosen] + np.einsum("dij,dj->di", curve.root[chosen], normal)
+    mean, phi = _sigmoid(theta[:, :1] + theta[:, 1:] * x), _PHI[chosen][:, None]
+    weight = _log_likelihood(mean * phi, (1.0 - mean) * phi, hits, rows - hits)
+    weight -= 0.5 * ((theta - _PRIOR) ** 2).sum(axis=1)
+    # Over the density that they were drawn with: the weight of phi, and the normal law.
+    weight -= np.log(curve.weight[chosen]) - 0.5 * (normal**2).sum(axis=1)
+    weight += np.log(curve.root[chosen, 0, 0] * curve.root[chosen, 1, 1])
+    share = np.exp(weight - weight.max())
+    kept = rng.choice(len(chosen), size=draws, p=share / share.sum())
+    mean, phi = mean[kept], phi[kept]
     drawn: Vector = rng.beta(mean * phi + hits, (1.0 - mean) * phi + (rows - hits))
     return drawn
 

@@ -5,7 +5,8 @@ judged by the others (see `beta_binomial`), and by two curves of which the wider
 are alike, and one on which they differ as the probabilities claim that they do. With a long tail the first takes rare
 classes for as good as common ones; with two or three rows a class the second takes the claims for too much. Where the
 delta method spreads wider its spread is taken: over the pairs (true, predicted), the influence of each on each class's
-F1. The truth is the mean over the classes that occur in the sample.
+F1. With fewer than ten wrong rows it reaches down as far as the accuracy's interval does. The truth is the mean over
+the classes that occur in the sample.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.intervals.beta_binomial import accuracies
+from calibrant.calibration.intervals.beta_binomial import weighed_accuracies
 from calibrant.calibration.intervals.binned import DRAWS
-from calibrant.calibration.intervals.means import Z95
+from calibrant.calibration.intervals.means import Z95, share_interval
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.statistics.statistics import Statistics
 
 Vector = NDArray[np.float64]
+_FEW = 10  # wrong rows
 
 
 def measure_macro_f1(s: Statistics, bins: int) -> Measured:
@@ -46,11 +48,14 @@ def measure_macro_f1(s: Statistics, bins: int) -> Measured:
         centre, spread = _plausible(claim, hit[present] * rows, (size - hit)[present] * rows)
         half = Z95 * max(sd, spread)
         low, high = min(low, centre - half), max(high, centre + half)
+    right = float(hit.sum()) / total
+    if (1 - right) * s.effective_rows < _FEW:  # where hardly a row is wrong, none says how often one is
+        low = min(low, value - (right - share_interval(right, s.effective_rows)[0]))
     return Measured(value, max(low, 0.0), min(high, 1.0))
 
 
 def _plausible(claim: Vector, hits: Vector, of: Vector) -> tuple[float, float]:
     """Mean and standard deviation of the macro-F1 that could be behind these counts."""
-    drawn = accuracies(claim, hits, of, DRAWS, np.random.default_rng(0))
+    drawn = weighed_accuracies(claim, hits, of, DRAWS, np.random.default_rng(0))
     plausible = (2 * drawn / (1 + drawn)).mean(axis=1)
     return float(plausible.mean()), float(plausible.std())

@@ -43,6 +43,7 @@ def html_report(models: Sequence[Model], *, title: str, bins: int, made: str) ->
     parts = [
         f"<h1>{escape(title)}</h1>",
         f'<p class="quiet">{escape(made)} · calibrant {escape(__version__)}</p>',
+        *(f"<p>{escape(note)}</p>" for m in models for note in m.notes),
         *(verdict_block(m) for m in models),
         "<h2>Reliability</h2>",
         _picture(pictures, "Reliability diagrams with histograms of confidence"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import Predictions, Source, read_predictions
@@ -15,6 +16,7 @@ from calibrant.calibration.evaluate_files import evaluate_files
 from calibrant.calibration.fitting import fit_file
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.subjects import names_apart
+from calibrant.commands.root import cli
 from calibrant.errors import CalibrantError
 
 PRIOR = np.array([0.6, 0.3, 0.1])
@@ -139,6 +141,20 @@ def test_the_file_says_what_it_was_fitted_on(tmp_path: Path) -> None:
     block = json.loads((tmp_path / "c.json").read_text())
     assert block["prior"] == {"train": pytest.approx(PRIOR.tolist()), "target": None, "absorbed": 0.0, "applied": 1.0}
     assert {"sha256", "rows_sha256", "rows", "prior", "rows_follow"} <= block["fitted_on"].keys()
+
+
+def test_what_must_be_known_first_is_said_first(tmp_path: Path) -> None:
+    """On the command line and in the report: what a file was taken for, and that a calibrator is for other rows."""
+    data = read_predictions(write(tmp_path / "test.parquet", np.full(3, 1 / 3), rows=3000, seed=1))
+    np.savez(tmp_path / "p.npz", logits=softmax(data.logits), labels=data.labels)
+    said = CliRunner().invoke(cli, ["calibrate", str(tmp_path / "p.npz"), "--out", str(tmp_path / "c.json")]).output
+    assert said.startswith("Note: `logits` holds probabilities by its values")
+    fit_file(write(tmp_path / "val.parquet", PRIOR, rows=3000), "vector").save(tmp_path / "v.json")
+    args = ["evaluate", str(tmp_path / "test.parquet"), "--calibrator", str(tmp_path / "v.json")]
+    first = CliRunner().invoke(cli, [*args, "--report", str(tmp_path / "r.html")]).output.splitlines()[0]
+    assert first.startswith("Note: test, v: its confidence is for rows with other class shares than these; ECE goes")
+    assert first.endswith("--adjust 1 --target-prior uniform")
+    assert "other class shares than these; ECE goes" in (tmp_path / "r.html").read_text()
 
 
 def test_an_infinite_loss_is_said(tmp_path: Path) -> None:

@@ -90,7 +90,17 @@ def from_columns(columns: Columns, where: Path, asked: Asked = Asked()) -> Forei
         names, prior, outcome=outcome, rounded=told.rounded if told.rounded and told.rounded.hides else None
     )
     predictions = _predictions(roles, labels, logits.astype(np.float32), source, where)
-    return Foreign(predictions, told.kind, (*roles.notes, *told.notes), ())
+    return Foreign(predictions, told.kind, (*roles.notes, *told.notes, *_misnamed(columns, told.kind, asked)), ())
+
+
+def _misnamed(columns: Columns, kind: Kind, asked: Asked) -> tuple[str, ...]:
+    """Columns are told by their values: what is called logits and is none is said."""
+    if asked.kind is not None or kind in ("logits", "log-probabilities"):
+        return ()
+    names = [name for name in columns.values if name.strip().lower().startswith("logit")]
+    if not names:
+        return ()
+    return (f"`{names[0]}` holds {kind} by its values, and is read as such; --kind logits insists on the name",)
 
 
 def _scores(roles: Roles, where: Path) -> NDArray[np.float64]:

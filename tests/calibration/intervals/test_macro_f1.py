@@ -44,3 +44,12 @@ def width(s: Statistics) -> float:
     assert m.low is not None
     assert m.high is not None
     return m.high - m.low
+
+
+@pytest.mark.parametrize("sure", [3.0, 8.0, 30.0])
+def test_rows_that_all_went_well_bound_it_however_sure_they_were(sure: float) -> None:
+    """600 rows without an error: the accuracy is at least 99.36 %, and so is the mean F1 of even classes, nearly."""
+    labels = np.arange(600) % 5
+    m = measure_macro_f1(statistics_of(sure * np.eye(5)[labels], labels), 15)
+    assert m.low == pytest.approx(0.9936, abs=2e-3)
+    assert m.high == 1.0
