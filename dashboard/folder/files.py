@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from calibrant.artifacts.predictions.file import shards_of
 from calibrant.errors import DataError
 
 MAX_DEPTH = 6
@@ -52,9 +53,7 @@ def stamp(path: Path) -> Stamp:
 
 def stamps(path: Path) -> tuple[Stamp, ...]:
     """Of a file, or of each shard of a folder."""
-    if not path.is_dir():
-        return (stamp(path),)
-    return tuple(stamp(p) for p in sorted(path.glob("*.parquet")))
+    return tuple(stamp(p) for p in shards_of(path))
 
 
 def inside(root: Path, path: Path) -> bool:

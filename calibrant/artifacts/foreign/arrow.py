@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from calibrant.artifacts.foreign.columns import Column, Columns, from_objects, text_column
+from calibrant.artifacts.predictions.file import shards_of
 from calibrant.errors import DataError, FormatError
 
 
@@ -21,9 +22,8 @@ def read_parquet(path: Path) -> Columns:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    shards = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     tables = []
-    for shard in shards:
+    for shard in shards_of(path):
         try:
             tables.append(pq.read_table(shard))
         except (pa.ArrowException, OSError) as error:
