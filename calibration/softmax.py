@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 # The floor under probabilities that a calibrator puts at zero, so that no label is impossible and the NLL is finite.
 FLOOR = 1e-12
 FLOOR_DEPTH = -float(np.log(FLOOR))  # as far below the log-sum-exp of a row
+LEAST_LOG_P = -100.0  # what a class that a model rules out counts as, so that sums over rows stay finite
 LOWEST_LOG = float(np.log(np.finfo(np.float64).eps))
 
 

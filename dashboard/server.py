@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import importlib
 import os
 import signal
-import socket
 import threading
 import time
 import urllib.error
@@ -22,6 +20,7 @@ from calibrant.dashboard import guard
 from calibrant.dashboard.settings import Settings
 from calibrant.dashboard.theme import streamlit_options
 from calibrant.errors import ConfigError
+from calibrant.serve.processes.listener import probe
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 DEFAULT_PORT = 8501
@@ -66,29 +65,11 @@ _UNGUARDED = (
 def choose_port(host: str, wanted: int | None) -> int:
     """The wanted port if it is free, a clear error if not; without a wish the usual one, or any other free one."""
     if wanted is not None:
-        return _bind(host, wanted)
+        return probe(host, wanted)
     try:
-        return _bind(host, DEFAULT_PORT)
+        return probe(host, DEFAULT_PORT)
     except ConfigError:
-        return _bind(host, 0)
-
-
-def _bind(host: str, port: int) -> int:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        if os.name == "posix":  # a port in TIME_WAIT is free for a server
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except (OSError, UnicodeError) as error:
-            if getattr(error, "errno", None) == errno.EADDRINUSE:
-                raise ConfigError(
-                    f"port {port} is in use", where="--port", fix="choose another, or 0 for any"
-                ) from None
-            what = getattr(error, "strerror", None) or str(error)
-            raise ConfigError(f"cannot listen on {host}:{port} ({what})", where="--host/--port") from None
-        chosen: int = probe.getsockname()[1]
-        return chosen
+        return probe(host, 0)
 
 
 def address(host: str, port: int) -> str:

@@ -14,17 +14,7 @@ MOST = 144  # never raise it
 # The test file, or folder of them, by which a source without one of its own is seen to work: and its sources.
 TESTED_WITH_OTHERS = {
     "tests/calibration/calibrators": """
-        calibration/calibrators/affine.py
-        calibration/calibrators/auto.py
-        calibration/calibrators/base.py
-        calibration/calibrators/beta.py
-        calibration/calibrators/binning.py
-        calibration/calibrators/ensemble.py
         calibration/calibrators/form.py
-        calibration/calibrators/structured.py
-    """,
-    "tests/calibration/calibrators/test_fit.py": """
-        calibration/calibrators/newton.py
     """,
     "tests/calibration/intervals/test_binned.py": """
         calibration/compare.py

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     from calibrant.artifacts.model_card import ModelCard
 
-GAUGES = ("none", "mean", "max", "logsoftmax")
+Gauge = Literal["none", "mean", "max", "logsoftmax"]  # of logits, before class temperatures divide them
+GAUGES: tuple[Gauge, ...] = get_args(Gauge)
 KNOB_MODES = ("baked", "runtime", "required")
 _TEXTS = ("name", "gauge", "knobs", "description")
 _OPTIONAL_TEXTS = ("created", "author", "licence")

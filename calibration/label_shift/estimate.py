@@ -25,10 +25,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibrant.calibration.inputs import check_labels, check_logits
+from calibrant.calibration.intervals.means import Z95
 from calibrant.calibration.label_shift.bias_map import fit_bias_map
 from calibrant.calibration.label_shift.confusion import prior_by_confusion
 from calibrant.calibration.label_shift.mixture import likeliest_prior, prior_covariance
-from calibrant.calibration.softmax import log_softmax
+from calibrant.calibration.softmax import FLOOR_DEPTH, log_softmax
 from calibrant.errors import DataError
 
 Array = NDArray[np.float64]
@@ -37,8 +38,6 @@ SIGNIFICANCE = 0.01
 OTHER_PICTURES, BINS = 1e-4, 10
 POOR = 0.1  # smallest singular value of the confusion, below which two classes are as good as one
 WIDE = 0.1  # half an interval; beyond it, and beyond the share itself, nothing is known of the class
-LEAST_LOG_P = math.log(1e-12)
-Z95 = 1.959964
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,7 @@ def estimate_prior(logits: ArrayLike, labels: ArrayLike, served: ArrayLike) -> P
 
 
 def _log_p(logits: NDArray[np.floating[Any]]) -> Array:
-    return np.maximum(log_softmax(logits), LEAST_LOG_P)
+    return np.maximum(log_softmax(logits), -FLOOR_DEPTH)
 
 
 def _p_value(prior: Array, base: Array, covariance: Array, labelled: int) -> float:

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from calibrant.calibration.monitoring.baseline import Baseline, KnownRows
 from calibrant.calibration.monitoring.calibration_alarm import CalibrationAlarm, CalibrationSettings
 from calibrant.calibration.monitoring.drift_alarm import DriftAlarm, DriftSettings
-from calibrant.calibration.softmax import log_softmax
+from calibrant.calibration.softmax import LEAST_LOG_P, log_softmax
 
 Array = NDArray[np.float64]
 CONFIDENCE_BINS = 20
-LEAST_LOG_P = -100.0  # what a class that the model rules out counts as, so that sums stay finite
 WINDOW = 2000  # rows, labelled or not, that rolling figures are about
 
 

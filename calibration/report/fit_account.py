@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from calibrant.calibration.calibrators.base import Calibrator
+from calibrant.calibration.intervals.means import Z95
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.report.tables import by_chance, headline, interval
@@ -50,7 +51,7 @@ def _describe(calibrator: Calibrator) -> str:
     text = f"{calibrator.method} fitted on {rows:,} rows."
     if calibrator.method == "temperature":
         error = calibrator.fit.get("standard_error")
-        spread = f" +- {1.96 * error:.3f}" if error is not None else ""
+        spread = f" +- {Z95 * error:.3f}" if error is not None else ""
         text = f"T = {calibrator.parameters['temperature']:.4f}{spread} from {rows:,} rows."
     auto = calibrator.fit.get("auto")
     if auto:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.artifacts.card_checks import GAUGES
 from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.calibration.calibrators.steps import Affine, LogSoftmax, Step, SubtractMax, run
 from calibrant.errors import ModelError, did_you_mean
@@ -23,7 +24,6 @@ from calibrant.errors import ModelError, did_you_mean
 Array = NDArray[np.float64]
 LOST = 5e-6  # of a bias, by which it may differ after folding and undoing
 SMALL = 1e-20  # a scale that leaves the range of float32 weights intact is larger, and smaller than its inverse
-GAUGES = ("none", "mean", "max", "logsoftmax")
 
 
 def onto(fold: Affine, weight: Array, bias: Array) -> tuple[Array, Array]:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from calibrant.calibration.calibrators.base import Calibrator
-from calibrant.errors import ModelError, did_you_mean
+from calibrant.errors import ModelError
 from calibrant.export.config import Input
-from calibrant.export.graph.fold import GAUGES
 from calibrant.images.preprocessing import Preprocessing
+from calibrant.train.losses.shared.gauge import check_gauge, gauged
 
 
 class Body(nn.Module):
@@ -81,16 +81,14 @@ class Formula(nn.Module):
         shift: NDArray[np.floating[Any]] | None = None,
     ) -> None:
         super().__init__()
-        if gauge not in GAUGES:
-            raise ModelError(f'unknown gauge "{gauge}"', fix=did_you_mean(gauge, GAUGES))
-        self.gauge = gauge
+        self.gauge = check_gauge(gauge)
         self.taus = None if class_temperatures is None else _double(class_temperatures)
         self.shift = torch.zeros(classes, dtype=torch.float64) if shift is None else _double(shift)
         self.calibrator = calibrator
         self.affine = None if calibrator is None else calibrator.as_affine()
 
     def forward(self, z: Tensor) -> Tensor:
-        z = self._gauge(z.double())
+        z = gauged(z.double(), self.gauge)
         if self.taus is not None:
             z = z / self.taus
         if self.affine is not None:
@@ -99,13 +97,6 @@ class Formula(nn.Module):
         elif self.calibrator is not None:
             z = torch.from_numpy(np.array(self.calibrator.logits(z.detach().numpy()), np.float64))
         return z - self.shift
-
-    def _gauge(self, z: Tensor) -> Tensor:
-        if self.gauge == "mean":
-            return z - z.mean(1, keepdim=True)
-        if self.gauge == "max":
-            return z - z.max(1, keepdim=True).values
-        return z.log_softmax(1) if self.gauge == "logsoftmax" else z
 
 
 def normalised(pixels: Tensor, preprocessing: Preprocessing) -> Tensor:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from calibrant.errors import ConfigError, MissingExtra
+from calibrant.errors import MissingExtra
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.grpc.service import Service
-from calibrant.serve.processes.listener import probe
+from calibrant.serve.processes.listener import cannot_listen, probe
 
 
 async def start(service: Service, config: ServeConfig, *, shared_port: bool = False) -> tuple[Any, int]:
@@ -42,8 +42,6 @@ async def start(service: Service, config: ServeConfig, *, shared_port: bool = Fa
         else:
             port = server.add_insecure_port(address)
     except RuntimeError as error:
-        raise ConfigError(
-            f"cannot listen for gRPC ({error})", where=address, fix="choose another --grpc-port"
-        ) from None
+        raise cannot_listen(str(error), host, config.grpc_port, "--grpc-port") from None
     await server.start()
     return server, int(port)

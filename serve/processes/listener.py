@@ -64,19 +64,23 @@ def probe(host: str, port: int, *, option: str = "--port") -> int:
         return int(found.getsockname()[1])
 
 
+def cannot_listen(what: str, host: str, port: int, option: str = "--port") -> ConfigError:
+    """`what` the system says, with the option that would help."""
+    front, fix = "", None
+    if option == "--grpc-port":
+        front, fix = " for gRPC", f"choose another {option}"
+    elif "in use" in what:
+        fix = f"choose another with {option}, or {option} 0 for a free one"
+    return ConfigError(f"cannot listen{front} ({what})", where=f"{host}:{port}", fix=fix)
+
+
 @contextlib.contextmanager
 def _said(host: str, port: int, option: str) -> Iterator[None]:
-    """What the system says, with the option that would help."""
     try:
         yield
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        front, fix = "", None
-        if option == "--grpc-port":
-            front, fix = " for gRPC", f"choose another {option}"
-        elif "in use" in what:
-            fix = f"choose another with {option}, or {option} 0 for a free one"
-        raise ConfigError(f"cannot listen{front} ({what})", where=f"{host}:{port}", fix=fix) from None
+        raise cannot_listen(what, host, port, option) from None
 
 
 def turn_away(listener: socket.socket) -> None:

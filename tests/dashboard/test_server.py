@@ -15,7 +15,7 @@ def test_a_port_that_is_taken_is_refused_by_number() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=f"port {port} is in use"):
+        with pytest.raises(ConfigError, match=f"{port}: cannot listen"):
             choose_port("127.0.0.1", port)
 
 

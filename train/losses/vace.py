@@ -9,14 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from calibrant.artifacts.card_checks import GAUGES, Gauge
 from calibrant.errors import ConfigError, did_you_mean
 from calibrant.train.losses.prior import as_counts
 from calibrant.train.losses.shared.checks import at_least, in_range
+from calibrant.train.losses.shared.gauge import gauged
 from calibrant.train.losses.shared.loss import BaseOptions, Loss
 from calibrant.train.losses.shared.rows import at_least_float32
 from calibrant.train.losses.shared.target import Labels, cross_entropy_rows
 
-Gauge = Literal["none", "mean", "max", "logsoftmax"]
 Mode = Literal["published", "centered", "explicit"]
 Follows = Literal["scatter", "frequency"]
 
@@ -135,8 +136,8 @@ class VACE(Loss):
         self.mode = _mode(mode, lam, a, b)
         self.lam = in_range(0.5 if lam is None else lam, 0, float("inf"), "lam")
         self.a, self.b = 1.0 if a is None else float(a), None if b is None else float(b)
-        if gauge not in get_args(Gauge):
-            raise ConfigError(f"vace has no gauge {gauge!r}", fix=did_you_mean(str(gauge), get_args(Gauge)))
+        if gauge not in GAUGES:
+            raise ConfigError(f"vace has no gauge {gauge!r}", fix=did_you_mean(str(gauge), GAUGES))
         self.gauge: Gauge = gauge
         if not 0 < tau_min <= tau_max:
             raise ConfigError(f"tau_min {tau_min} and tau_max {tau_max} do not satisfy 0 < tau_min <= tau_max")
@@ -201,12 +202,7 @@ class VACE(Loss):
 
     def adjust_logits(self, z: Tensor) -> Tensor:
         z = at_least_float32(z)
-        if self.gauge == "mean":
-            z = z - z.mean(1, keepdim=True)
-        elif self.gauge == "max":
-            z = z - z.max(1, keepdim=True).values
-        elif self.gauge == "logsoftmax":
-            z = z.log_softmax(1)
+        z = gauged(z, self.gauge)
         return z / self.class_temperatures().to(z.dtype).reshape(-1, *(1 for _ in z.shape[2:]))
 
     @torch.no_grad()

@@ -27,6 +27,7 @@ from calibrant.atomic import replacing
 from calibrant.config import build
 from calibrant.errors import FormatError
 from calibrant.images.preprocessing import Preprocessing
+from calibrant.train.losses.shared.gauge import check_gauge, gauged
 from calibrant.train.model.feature_model import FeatureModel, build_model
 from calibrant.train.vit.config import TokenReduction, stored
 
@@ -43,7 +44,7 @@ class TrainedModel:
     class_names: tuple[str, ...]
     preprocessing: Preprocessing
     class_temperatures: NDArray[np.float32] | None  # tau (C,), divides the logits
-    gauge: str  # what is done to the logits before: none | mean | max | logsoftmax
+    gauge: str  # what is done to the logits before
     train_prior: NDArray[np.float64]  # (C,), share of each class in training
     absorbed: float  # strength of the prior correction that the loss made
     feature_norm: tuple[float, float] | None  # running mean and deviation of the features' L1 norm (FeDLaS)
@@ -52,13 +53,7 @@ class TrainedModel:
 
     def adjust(self, logits: Tensor) -> Tensor:
         """g(z) / tau, as the loss saw it in training. logits: (N, C)."""
-        z = logits.float()
-        if self.gauge == "mean":
-            z = z - z.mean(1, keepdim=True)
-        elif self.gauge == "max":
-            z = z - z.amax(1, keepdim=True)
-        elif self.gauge == "logsoftmax":
-            z = z.log_softmax(1)
+        z = gauged(logits.float(), self.gauge)
         if self.class_temperatures is None:
             return z
         return z / torch.as_tensor(self.class_temperatures, device=z.device, dtype=z.dtype)
@@ -109,7 +104,7 @@ def load_run(path: str | Path) -> TrainedModel:
         preprocessing = Preprocessing.from_dict(block["preprocessing"], where=file)
         taus, norm = block["class_temperatures"], block["feature_norm"]
         prior = np.asarray(block["train_prior"], np.float64)
-        gauge, absorbed = str(block["gauge"]), float(block["absorbed"])
+        gauge, absorbed = check_gauge(str(block["gauge"])), float(block["absorbed"])
         network = rebuild(model, len(classes), preprocessing)
         name = str(model["name"])
     except (KeyError, TypeError, ValueError) as error:

@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration.intervals.means import mean_interval
-from calibrant.calibration.softmax import log_softmax
+from calibrant.calibration.softmax import LEAST_LOG_P, log_softmax
 from calibrant.calibration.verdict.case import JudgedRows, Labels, Matrix
 from calibrant.calibration.verdict.verdict import Cause
 
 FEWEST = 100  # rows; below, the interval of so skewed differences is not to be trusted
 _LEAST = 0.001  # of NLL: less matters to nobody, however clear
-_LOWEST = -100.0  # log probability: an impossible label costs no more
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Change:
 def nll_change(before: Matrix, after: Matrix, labels: Labels, weights: NDArray[np.float64] | None = None) -> Change:
     """Mean over rows of NLL after - NLL before, weighted by the true class; t interval of the paired differences."""
     rows = np.arange(len(labels))
-    own = [np.maximum(log_softmax(z)[rows, labels], _LOWEST) for z in (before, after)]
+    own = [np.maximum(log_softmax(z)[rows, labels], LEAST_LOG_P) for z in (before, after)]
     d = own[0] - own[1]
     w = np.ones(len(labels)) if weights is None else weights[labels]
     effective = float(w.sum() ** 2 / (w @ w))

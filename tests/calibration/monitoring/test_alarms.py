@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from calibrant.calibration.monitoring.alarms import LEAST_LOG_P, Alarms, Watch, served_log_p
+from calibrant.calibration.monitoring.alarms import Alarms, Watch, served_log_p
 from calibrant.calibration.monitoring.baseline import Baseline, KnownRows
 from calibrant.calibration.monitoring.calibration_alarm import CalibrationSettings
 from calibrant.calibration.monitoring.drift_alarm import DriftSettings
+from calibrant.calibration.softmax import LEAST_LOG_P
 
 from .streams import stream
 

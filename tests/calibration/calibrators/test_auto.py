@@ -1,0 +1,35 @@
+"""The choice among methods."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibrant.calibration import fit
+from calibrant.calibration.softmax import softmax
+from tests.calibration.calibrators.conftest import half
+
+
+def test_auto_takes_the_simplest_that_is_not_clearly_worse() -> None:
+    rng = np.random.default_rng(5)
+    z = rng.normal(size=(1500, 4)) * 4
+    y = (softmax(z / 2).cumsum(axis=1) > rng.random((1500, 1))).argmax(axis=1)  # a temperature is the truth
+    found = fit("auto", z, y, candidates=("temperature", "vector", "structured"))
+    assert found.method == "temperature"
+    table = found.fit["auto"]["methods"]
+    assert set(table) == {"temperature", "vector", "structured"}
+    assert table["temperature"]["low"] < table["temperature"]["nll"] < table["temperature"]["high"]
+    logits, labels = (a[:1200] for a in half("cal"))
+    best = fit("auto", logits, labels, candidates=("temperature", "vector"))
+    assert best.method == "vector"  # class-dependent shift: bias terms pay
+    assert "lowest" in best.fit["auto"]["why"]
+
+
+def test_auto_keeps_the_simpler_method_while_the_gain_could_be_noise() -> None:
+    rng = np.random.default_rng(6)
+    z = rng.normal(size=(600, 3)) * 4
+    shift = np.array([0.06, 0.0, -0.06])
+    y = (softmax(z / 2 + shift).cumsum(axis=1) > rng.random((600, 1))).argmax(axis=1)
+    found = fit("auto", z, y, candidates=("temperature", "vector"))
+    assert found.fit["auto"]["best"] == "vector"
+    assert found.method == "temperature"
+    assert "cannot be told" in found.fit["auto"]["why"]

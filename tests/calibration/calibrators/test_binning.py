@@ -1,0 +1,55 @@
+"""Isotonic, histogram and netcal's binnings equal the reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from calibrant.calibration import Calibrator, fit, metrics
+from calibrant.calibration.softmax import FLOOR
+from tests.calibration.calibrators.conftest import golden, half
+
+
+@pytest.mark.parametrize(
+    ("method", "key", "tolerance"),
+    [
+        ("isotonic", "isotonic_ovr_sklearn", 1e-10),
+        ("histogram", "histogram_binning_ovr_15eqwidth", 1e-10),
+    ],
+)
+def test_one_vs_rest_methods_equal_the_reference(
+    fitted: dict[str, Calibrator], method: str, key: str, tolerance: float
+) -> None:
+    logits, labels = half("test")
+    probs, expected = fitted[method].probabilities(logits), golden()["metrics_reference"][key]
+    assert metrics.accuracy(probs, labels) == expected["accuracy"]
+    assert metrics.brier(probs, labels) == pytest.approx(expected["brier"], abs=tolerance)
+    assert np.isfinite(metrics.nll(probs, labels))
+
+
+def test_zero_probabilities_get_the_stated_floor(fitted: dict[str, Calibrator]) -> None:
+    logits, labels = half("test")
+    zero_before = golden()["metrics_reference"]["isotonic_ovr_sklearn"]["zero_prob_true_class"]
+    own = fitted["isotonic"].probabilities(logits)[np.arange(len(labels)), labels]
+    assert int((own < 1e-11).sum()) == zero_before
+    assert float(own.min()) == pytest.approx(FLOOR, rel=0.6)  # renormalised by the sum of the one-vs-rest values
+
+
+@pytest.mark.slow  # netcal imports torch
+def test_netcal_methods_equal_netcal_itself_and_print_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("netcal")
+    logits, labels = half("cal")
+    held_out, truth = half("test")
+    for method, key in (("bbq", "netcal.BBQ"), ("enir", "netcal.ENIR")):
+        probs = fit(method, logits, labels).probabilities(held_out)
+        expected = golden()["metrics_reference"][key]
+        assert metrics.brier(probs, truth) == pytest.approx(expected["brier"], abs=1e-10)
+        assert metrics.accuracy(probs, truth) == expected["accuracy"]
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == ("", "")
+
+
+def test_steps_include_their_lower_knot() -> None:
+    steps = {"x": [[0.0, 0.5], [0.0]], "y": [[0.2, 0.8], [0.2]], "kind": "constant"}
+    q = Calibrator("bbq", 2, steps).probabilities(np.array([[0.0, 0.0], [-0.1, 0.0]]))
+    assert q[:, 0] == pytest.approx([0.8 / (0.8 + 0.2), 0.2 / (0.2 + 0.2)])  # p = .5 is on the knot, .475 below
