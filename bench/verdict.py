@@ -6,7 +6,8 @@
 A pool of images has logits and, for each, the probability that its first guess is right; a data set is n rows drawn
 from it. Shapes of miscalibration, each with a calibration error of exactly twice the margin: constant (the same gap at
 every confidence), temperature (too sharp by one factor), high (only rows above .8 are off), classes (half of the
-classes are off), and calibrated, which has none.
+classes are off), waves (a sine over the confidence that changes sign six times, so that the mean is nearly right), and
+calibrated, which has none.
 
 `needed` are the rows that `labels_needed(error=2 m, beyond=m)` asks for. Results go into the JSON file after each cell,
 and a cell that is in it with as many simulations is not run again. `--table` prints it as Markdown and runs nothing.
@@ -48,7 +49,7 @@ from calibrant.calibration.verdict.verdict import LEVELS, Verdict
 
 Vector = NDArray[np.float64]
 CLASSES, POOL, BINS = 10, 40_000, 15
-SHAPES = ("calibrated", "constant", "temperature", "high", "classes")
+SHAPES = ("calibrated", "constant", "temperature", "high", "classes", "waves")
 ROWS = (40, 100, 300, 1000, 1500, 3000)
 
 
@@ -77,6 +78,8 @@ class Population:
         c = self.confidence
         if shape == "temperature":
             return softmax(z * (1 - size))[np.arange(POOL), self.predicted]
+        if shape == "waves":
+            return np.clip(c - size * np.sin(6 * np.pi * c), 0.0, 1.0)
         where = {"constant": np.ones(POOL, bool), "high": c > 0.8, "classes": self.predicted < CLASSES // 2}[shape]
         return np.clip(c - size * where, 0.0, 1.0)
 

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str, str | None]] = {
     "import": ("calibrant.commands.import_predictions:import_predictions", "Read predictions of other tools.", None),
     "calibrate": ("calibrant.calibration.cli.calibrate:calibrate", "Fit a calibrator on a predictions file.", None),
     "evaluate": ("calibrant.calibration.cli.evaluate:evaluate", "Accuracy and calibration, with intervals.", None),
+    "labels": ("calibrant.calibration.cli.labels:labels", "How many labels a verdict needs.", None),
     "export": ("calibrant.export.cli:export", "Write one ONNX file with the calibration inside.", "train"),
     "adopt": ("calibrant.export.adoption.cli:adopt", "Take over an ONNX classifier that others exported.", "train"),
     "verify": ("calibrant.export.cli:verify", "Compare a deployed file with the run that it came from.", "train"),

@@ -57,7 +57,7 @@ _FIGURES = (".png", ".svg", ".pdf")
     "--require",
     "required",
     metavar="RULES",
-    help='Exit with 1 where a model breaks one, e.g. "ece<0.05,verdict>=care"; for pipelines.',
+    help='Exit with 1 where a model breaks one, e.g. "ece<0.05,accuracy.low>80%,verdict>=care"; for pipelines.',
 )
 @click.option("--compare", is_flag=True, help="Also show differences from the first, with paired intervals.")
 @click.option(
@@ -111,9 +111,10 @@ def evaluate(
     from calibrant.calibration.label_shift.files import resolved, served_file
     from calibrant.calibration.report.tables import difference_table, ood_table, text_table
     from calibrant.calibration.subjects import of_run
+    from calibrant.calibration.verdict.labels_needed import Claims, labels_table
     from calibrant.calibration.verdict.policy import margin_of
     from calibrant.calibration.verdict.requirement import broken, read_requirements
-    from calibrant.calibration.verdict.text import verdict_lines
+    from calibrant.calibration.verdict.text import verdicts
 
     requirements = () if required is None else read_requirements(required)
     let_pass = margin_of(policy, margin)
@@ -136,16 +137,18 @@ def evaluate(
         margin=let_pass,
     )
     block: dict[str, Any] = {
+        "margin": let_pass,
         "models": [
             {
                 "name": m.name,
                 "in_sample": m.in_sample,
                 "notes": list(m.notes),
                 "verdict": None if m.verdict is None else m.verdict.to_dict(),
+                "labels_needed": labels_table(Claims.of_bins(m.statistics.bins(bins)), margin=let_pass),
                 **m.evaluation.to_dict(),
             }
             for m in models
-        ]
+        ],
     }
     differences: dict[str, dict[str, Difference]] = {}
     if compare:
@@ -192,8 +195,7 @@ def evaluate(
         click.echo(json.dumps(block, indent=2))
     else:
         said = [f"Note: {note}" for m in models for note in m.notes]
-        said += [verdict_lines(m.verdict, m.name) for m in models if m.verdict is not None]
-        click.echo("\n".join(said) + "\n\n" + text_table(models))
+        click.echo("\n".join([*said, verdicts(models)]) + "\n\n" + text_table(models))
         if compare:
             click.echo("\n" + difference_table(models[0].name, differences))
         if foreign:
@@ -203,4 +205,6 @@ def evaluate(
                 click.echo(f"Wrote {kind} {path}")
     failed = broken(requirements, models)
     if failed:
-        raise CheckFailed("; ".join(failed), where="--require")
+        raise CheckFailed("\n  ".join(failed), where="--require")
+    if requirements and not as_json:
+        click.echo("Holds: " + ", ".join(map(str, requirements)))

@@ -82,7 +82,7 @@ def verdict_block(model: Model) -> str:
         f'<h2>{escape(model.name)}: <span class="{v.level}">{escape(v.words.lower())}</span></h2>',
         f'<p class="verdict">{escape(v.sentence)}</p>',
         f"<p>Why:</p><ul>{causes}</ul>" if causes else "",
-        f"<p>What to do:</p><ul>{remedies}</ul>" if remedies else "",
+        f"<p>What to do:</p><ul>{remedies or f'<li>{escape(v.without_remedy)}</li>'}</ul>",
         f'<p class="quiet">{sentence(model)}</p>',
     ]
     return f'<section class="{v.level}">{"".join(parts)}</section>'

@@ -49,6 +49,7 @@ class Trial:
     text: str  # what is done, in the imperative
     command: str | None
     logits: Callable[[JudgedRows], Matrix]
+    last: bool = False  # tried only where the others leave half of the error or more
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Case:
     applied: str | None = None
     rows: Callable[[], JudgedRows] | None = None
     trials: Sequence[Trial] = ()
+    labels_call: str | None = None  # what tells how many labels are needed
 
     def name(self, k: int) -> str:
         return self.class_names[k] if self.class_names else str(k)

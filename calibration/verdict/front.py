@@ -17,7 +17,7 @@ from calibrant.calibration.statistics.accumulate import statistics_of_probabilit
 from calibrant.calibration.verdict.case import Case, JudgedRows, Matrix, Trial
 from calibrant.calibration.verdict.judge import judge
 from calibrant.calibration.verdict.policy import margin_of
-from calibrant.calibration.verdict.remedies.trials import methods, recalibrated
+from calibrant.calibration.verdict.remedies.trials import LAST, methods, recalibrated
 from calibrant.calibration.verdict.verdict import Verdict
 from calibrant.errors import DataError
 
@@ -67,6 +67,7 @@ def verdict(
         found=found,
         applied=None if before is None and fitted_on is None else "calibrator",
         rows=lambda: rows,
+        labels_call="calibrant.calibration.labels_needed(probs, error=0.1, beyond=0.05)",
         trials=() if in_sample else tuple(_trials(fitted_on, given=before is not None, classes=p.shape[1])),
     )
     return judge(case, margin=margin_of(policy, margin))
@@ -97,6 +98,7 @@ def _trials(fitted_on: ArrayLike | None, *, given: bool, classes: int) -> Iterat
             f"Fit a calibrator on rows like these ({method})",
             f'calibrant.calibration.fit("{method}", np.log({source}), labels)',
             recalibrated(method),
+            last=method == LAST,
         )
 
 

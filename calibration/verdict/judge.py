@@ -10,7 +10,8 @@ from calibrant.calibration.verdict.causes.excess import Excess
 from calibrant.calibration.verdict.causes.harm import harm_cause
 from calibrant.calibration.verdict.causes.parts import Part, parts_off
 from calibrant.calibration.verdict.causes.ranking import ranking_cause
-from calibrant.calibration.verdict.causes.shift import shift_cause
+from calibrant.calibration.verdict.causes.shift import one_class_cause, shift_cause
+from calibrant.calibration.verdict.causes.where import worst_range
 from calibrant.calibration.verdict.level import capped, level_of
 from calibrant.calibration.verdict.policy import MARGIN
 from calibrant.calibration.verdict.remedies.more_labels import more_labels
@@ -32,8 +33,11 @@ def judge(case: Case, *, margin: float = MARGIN) -> Verdict:
     e = case.evaluation
     ece = e.metrics["ece"]
     raw = level_of(ece, margin)
-    parts = parts_off(case, margin=margin)
-    found = [*_first(case), *_second(case, raw)]
+    if (alone := one_class_cause(case)) is not None:
+        return _of_one_class(case, alone, capped(raw))
+    found = _first(case)
+    parts = [] if any(c.kind == "ranking" for c in found) else parts_off(case, margin=margin)
+    found += _second(case, capped(raw) if parts else raw)
     level = capped(raw) if parts or any(c.kind in _CAPPING for c in found) else raw
     found += _off(case, level, parts)
     if level == "not-trusted" and not found:
@@ -47,6 +51,15 @@ def judge(case: Case, *, margin: float = MARGIN) -> Verdict:
         causes = [*seen, few, *causes[len(seen) :]]
         remedies.insert(len(seen), more_labels(case, margin=margin))
     return Verdict(level, sentence(level, ece, causes, e.rows), tuple(causes), tuple(remedies))
+
+
+def _of_one_class(case: Case, alone: Cause, level: Level) -> Verdict:
+    """Nothing is tried: a map of these rows would learn to say one class."""
+    general = excess_cause(Excess.of(case.statistics)) if level == "not-trusted" else None
+    causes = [alone, *([] if general is None else [general])]
+    more = Remedy("labels", None, "Label rows of the other classes too, in the shares in which they will occur.")
+    said = sentence(level, case.evaluation.metrics["ece"], causes, case.evaluation.rows)
+    return Verdict(level, said, tuple(causes), (more,))
 
 
 def _first(case: Case) -> list[Cause]:
@@ -68,7 +81,7 @@ def _second(case: Case, level: Level) -> list[Cause]:
 def _off(case: Case, level: Level, parts: Sequence[Part]) -> list[Cause]:
     """All rows, or some classes: first what explains the other."""
     whole = Excess.of(case.statistics)
-    general = excess_cause(whole) if level != "trusted" else None
+    general = excess_cause(whole, worst_range(case)) if level != "trusted" else None
     named = [part.cause for part in parts]
     if general is None or not parts:
         return [*([] if general is None else [general]), *named]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +17,7 @@ from calibrant.errors import ConfigError
 Vector = NDArray[np.float64]
 _Z90, _ONE_SIDED = 1.2815515655446004, 1.6448536269514722  # found in 90 of 100 samples; 5 % false at an error of 0
 _MOST = 1 << 40
+COMMON = (0.02, 0.05, 0.1)  # errors and widths that people ask for
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,17 @@ def labels_needed(
         return large - _Z90 * large_sd >= small + z * small_sd
 
     return _smallest(seen)
+
+
+def labels_table(
+    claims: Claims, errors: Sequence[float] = COMMON, widths: Sequence[float] = COMMON, *, margin: float
+) -> dict[str, Any]:
+    """Rows until each error is seen, until the interval is as narrow, and until a verdict with this margin is clear."""
+    return {
+        "to_see": [{"error": e, "rows": labels_needed(claims, error=e)} for e in errors],
+        "to_know": [{"width": w, "rows": labels_needed(claims, width=w)} for w in widths],
+        "to_judge": {"margin": margin, "rows": labels_needed(claims, error=2 * margin, beyond=margin)},
+    }
 
 
 def _smallest(holds: Callable[[int], bool]) -> int:

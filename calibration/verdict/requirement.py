@@ -1,7 +1,8 @@
-"""What a pipeline asks of an evaluation: "ece<0.05,verdict>=care".
+"""What a pipeline asks of an evaluation: "ece<0.05,accuracy.low>80%,verdict>=care".
 
-A metric's key or "verdict", one of < <= > >= =, and a number or a level. Levels from worst to best: not-trusted,
-unknown, care, trusted. All must hold for every model; where there are calibrators, for what goes through them.
+A metric's key, one with an end of its interval (`ece.high`), or "verdict"; one of < <= > >= =; a number or a level.
+Levels from worst to best: not-trusted, unknown, care, trusted. All must hold for every
+model; where there are calibrators, for what goes through them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ VERDICT = "verdict"
 _SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq,
 }  # fmt: skip
+_SHARES = (*(m.key for m in METRICS if m.unit == "percent"), "mean_confidence")
+_NUMBERS = tuple(m.key for m in METRICS if m.unit == "number")
+_ENDS = ("low", "high")
 _RULE = re.compile(r"\s*([\w.-]+)\s*(<=|>=|==|<|>|=)\s*(\S+)\s*")
 
 
@@ -59,9 +63,14 @@ def _read(text: str) -> Requirement:
             f'"{text.strip()}" is no rule', where="--require", fix='write a name, a sign and a value: "ece<0.05"'
         )
     key, sign, value = found[1], found[2].replace("==", "="), found[3]
-    keys = [*(m.key for m in METRICS), "mean_confidence", VERDICT]
-    if key not in keys:
-        raise ConfigError(f'no metric "{key}"', where="--require", fix=did_you_mean(key, keys))
+    name, dot, part = key.partition(".")
+    if name not in (*_SHARES, *_NUMBERS, VERDICT):
+        raise ConfigError(
+            f'no metric "{name}"', where="--require", fix=did_you_mean(name, (*_SHARES, *_NUMBERS, VERDICT))
+        )
+    if dot and (name == VERDICT or part not in _ENDS):
+        known = "a verdict has none" if name == VERDICT else did_you_mean(part, _ENDS)
+        raise ConfigError(f'no end "{part}" of the interval of {name}', where="--require", fix=known)
     if key == VERDICT:
         if value not in LEVELS:
             raise ConfigError(f'no level "{value}"', where="--require", fix=did_you_mean(value, LEVELS))
@@ -69,7 +78,15 @@ def _read(text: str) -> Requirement:
     try:
         number = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
     except ValueError:
-        raise ConfigError(f'"{value}" is no number', where="--require", fix=f'for example "{key}{sign}0.05"') from None
+        number = float("nan")
+    if number != number:
+        raise ConfigError(f'"{value}" is no number', where="--require", fix=f'for example "{key}{sign}0.05"')
+    if name in _SHARES and abs(number) > 1:
+        raise ConfigError(
+            f"{name} is a share, at most 1, so {key}{sign}{value} means nothing",
+            where="--require",
+            fix=f"for {value} points write {key}{sign}{value}%",
+        )
     return Requirement(key, sign, number)
 
 
@@ -88,5 +105,7 @@ def broken(requirements: Iterable[Requirement], models: Sequence[Model]) -> list
 def _value(key: str, model: Model) -> float | str | None:
     if key == VERDICT:
         return None if model.verdict is None else model.verdict.level
-    found = model.evaluation.metrics.get(key)
-    return None if found is None else found.value
+    name, _, part = key.partition(".")
+    found = model.evaluation.metrics.get(name)
+    value: float | None = None if found is None else getattr(found, part or "value")
+    return value

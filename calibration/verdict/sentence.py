@@ -18,8 +18,10 @@ def sentence(level: Level, ece: Measured, causes: Sequence[Cause], rows: int) ->
     if level == "unknown":
         span = f"the error of its confidence may be anything from {figure(ece.low)} to {points(ece.high)}"
         return f"{WORDS[level]} with these {counted}: {because}{span}."
-    least = f"{figure(ece.low)} to" if level == "not-trusted" else "at most"
-    return f"{WORDS[level]}: {because}its confidence is off by {least} {points(ece.high)} on average ({counted})."
+    off = f"at most {points(ece.high)}" if figure(ece.high) != "0" else "less than 0.1 points"
+    if level == "not-trusted":
+        off = f"{figure(ece.low)} to {points(ece.high)}"
+    return f"{WORDS[level]}: {because}its confidence is off by {off} on average ({counted})."
 
 
 def _inside(text: str) -> str:

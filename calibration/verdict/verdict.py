@@ -59,6 +59,20 @@ class Verdict:
         """The level as people say it."""
         return WORDS[self.level]
 
+    @property
+    def without_remedy(self) -> str:
+        """What to do where nothing that can be tried helps."""
+        if self.level == "trusted":
+            return "Nothing: use it."
+        first = self.causes[0] if self.causes else None
+        if first is not None and first.kind == "ranking":
+            return "Check the labels and the order of the classes; if they are right, another model is needed."
+        where = "its answers"
+        name = None if first is None else first.evidence.get("name")
+        if first is not None and name is not None and first.kind in ("class", "group"):
+            where = f'its answers "{name}"' if first.kind == "class" else f'its answers of the group "{name}"'
+        return f"No calibrator is known to mend it on these rows: let a person check {where}."
+
     def at_least(self, level: Level) -> bool:
         return LEVELS.index(self.level) >= LEVELS.index(level)
 

@@ -51,8 +51,7 @@ def _cause(cause: Cause) -> str:
 
 def _what_to_do(shelf: Shelf, run: Run, predictions: PredictionsRef, found: Verdict) -> None:
     if not found.remedies:
-        nothing = "Nothing: use it." if found.level == "trusted" else "Nothing that was tried helps on these rows."
-        st.markdown(f"**What to do.** {nothing}")
+        st.markdown(f"**What to do.** {plain(found.without_remedy)}")
         return
     first, *others = found.remedies
     st.markdown(f"**What to do.** {plain(first.text)}")

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.verdict.causes.excess import Excess
+from calibrant.calibration.verdict.causes.where import Range
 from calibrant.calibration.verdict.verdict import Cause, Level
 from calibrant.calibration.verdict.words import figure, more_or_less, points
 
 P = 0.01
 
 
-def excess_cause(excess: Excess) -> Cause | None:
-    """The mean claim against the share right: z test at .01."""
+def excess_cause(excess: Excess, worst: Range | None = None) -> Cause | None:
+    """The mean claim against the share right: z test at .01. `worst`: where most of it lies, if in one place."""
     if excess.p >= P or not excess.gap:
         return None
     return Cause(
         "over-confident" if excess.gap > 0 else "under-confident",
-        f"It claims {more_or_less(excess.gap)}; chance explains {figure(excess.chance)}.",
-        {"gap": excess.gap, "chance": excess.chance, "p": excess.p},
-    )
+        f"It claims {more_or_less(excess.gap)}; chance explains {figure(excess.chance)}."
+        + ("" if worst is None else f" {worst.words}"),
+        {
+            "gap": excess.gap, "chance": excess.chance, "p": excess.p,
+            **({} if worst is None else {"worst": worst.to_dict()}),
+        },
+    )  # fmt: skip
 
 
 def halves_cause(over: Measured, under: Measured) -> Cause:

@@ -13,6 +13,7 @@ from calibrant.calibration.verdict.verdict import Cause
 from calibrant.calibration.verdict.words import more_or_less, points
 
 _ALPHA = 0.01
+_FEWEST = 10  # rows predicted as a class: below, nothing is said of it
 _NAMED = 5  # classes
 _MOST = 0.75  # of a group's gap: what makes a single class the cause of it
 
@@ -29,8 +30,8 @@ class Part:
 def parts_off(case: Case, *, margin: float) -> list[Part]:
     """Classes and groups that stand out, the clearest first.
 
-    Claims against hits of the rows predicted as the class, Holm over the classes that have such rows. Named are those
-    off by more than the margin, and by as much more than the other rows.
+    Claims against hits of the rows predicted as the class, Holm over the classes that have ten such rows. Named are
+    those off by more than the margin, and by as much more than the other rows, if there are others.
     Differs: under a target prior none is named, since statistics by predicted class carry no weights.
     """
     if case.statistics.class_weights is not None:
@@ -52,13 +53,15 @@ def _is_all_of(part: Part, group: Part) -> bool:
 def _off(
     case: Case, kind: str, entries: Sequence[tuple[str, Sequence[int]]], whole: Excess, margin: float
 ) -> list[Part]:
-    filled = [(name, m) for name, m in entries if case.statistics.predicted_rows[list(m)].sum()]
+    filled = [(name, m) for name, m in entries if case.statistics.predicted_rows[list(m)].sum() >= _FEWEST]
     tested = [Excess.of_cells(case.statistics.predicted_class_cells(m)) for _, m in filled]
     found = []
     for (name, members), excess, clear in zip(filled, tested, holm([e.p for e in tested], _ALPHA), strict=True):
         others = whole.rows - excess.rows
-        rest = (whole.gap * whole.rows - excess.gap * excess.rows) / others if others else 0.0
-        if not clear or abs(excess.gap) <= margin or math.copysign(1, excess.gap) * (excess.gap - rest) <= margin:
+        if not clear or not others or abs(excess.gap) <= margin:
+            continue
+        rest = (whole.gap * whole.rows - excess.gap * excess.rows) / others
+        if math.copysign(1, excess.gap) * (excess.gap - rest) <= margin:
             continue
         what = f'where it says "{name}"' if kind == "class" else f'on the group "{name}"'
         cause = Cause(

@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 def more_labels(case: Case, *, margin: float) -> Remedy:
     """Rows until an error of twice the margin is told from one of the margin."""
     claims = Claims.of_bins(case.statistics.bins(case.evaluation.bins))
-    return labels_remedy(claims, case.evaluation.effective_rows, case.evaluation.rows, margin=margin)
+    return labels_remedy(
+        claims, case.evaluation.effective_rows, case.evaluation.rows, margin=margin, command=case.labels_call
+    )
 
 
-def labels_remedy(claims: Claims, effective_rows: float, rows: int, *, margin: float) -> Remedy:
+def labels_remedy(
+    claims: Claims, effective_rows: float, rows: int, *, margin: float, command: str | None = None
+) -> Remedy:
     """`effective_rows`: what the rows are worth where they are weighted."""
     worth = effective_rows / rows
     needed = int(np.ceil(labels_needed(claims, error=2 * margin, beyond=margin) / worth))
@@ -31,4 +35,4 @@ def labels_remedy(claims: Claims, effective_rows: float, rows: int, *, margin: f
         f"Label about {more:,} more rows: {needed:,} tell an error of {points(2 * margin)} from one of "
         f"{figure(margin)}, and know it to within {points(margin)}."
     )
-    return Remedy("labels", None, text, {"rows": needed, "more": more})
+    return Remedy("labels", command, text, {"rows": needed, "more": more})

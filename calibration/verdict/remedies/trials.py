@@ -24,6 +24,7 @@ from calibrant.shares import shares
 
 OUT = "calibrator-new.json"
 _FOLDS = 5
+LAST = "histogram"  # follows any shape of the error, so it asks for rows
 _FEW_CLASSES = 100  # up to which a map with numbers of its own for each class is tried
 
 
@@ -43,6 +44,9 @@ class Call:
 
     def calibrate(self, *options: str) -> str:
         return self._line("calibrate", *options, "--out", OUT)
+
+    def labels(self) -> str:
+        return self._line("labels", *([] if self.calibrator is None else ["--calibrator", str(self.calibrator)]))
 
     def prior(self) -> tuple[str, ...]:
         """The options that say for which class shares."""
@@ -99,6 +103,7 @@ def trials(
             f"Fit a calibrator on rows like these ({method})",
             call.calibrate("--method", method, *call.prior()),
             recalibrated(method, None if call.adjust is None else formula),
+            last=method == LAST,
         )
 
 
@@ -110,6 +115,7 @@ def methods(classes: int, *, no_target: bool) -> Iterator[tuple[str, frozenset[C
     yield "temperature", frozenset(whole | shift)
     if classes <= _FEW_CLASSES:
         yield "vector", frozenset(single | shift)
+        yield LAST, frozenset(whole)
 
 
 def recalibrated(method: str, corrected: Formula | None = None) -> Callable[[JudgedRows], Matrix]:

@@ -23,11 +23,12 @@ _NUMBERS, _MOST_ROWS, _FEWEST_ROWS = 2_000_000, 5_000, 20  # logits and rows tha
 
 @dataclass(frozen=True)
 class Tried:
-    """A remedy that helps, and by how much the NLL falls."""
+    """A remedy that helps, by how much the NLL falls, and the calibration error that it leaves, freed of noise."""
 
     remedy: Remedy
     against: frozenset[CauseKind]
     gain: float
+    left: float
 
 
 def rows_tried(rows: JudgedRows) -> JudgedRows:
@@ -39,22 +40,25 @@ def tried(case: Case, kinds: Sequence[CauseKind], *, margin: float) -> list[Trie
 
     Helps: the interval of the paired change of NLL lies below 0, and the error freed of noise does not grow.
     """
-    wanted = [t for t in case.trials if t.against & set(kinds)]
+    wanted = sorted((t for t in case.trials if t.against & set(kinds)), key=lambda t: t.last)
     if not wanted or case.rows is None:
         return []
     rows = rows_tried(case.rows())
     if len(rows) < _FEWEST_ROWS:
         return []
     now = _ece(rows.judged, rows, case.evaluation.bins)
-    found = []
+    found: list[Tried] = []
     for trial in progress(wanted, what="trying remedies", total=len(wanted), unit="remedy"):
+        if trial.last and any(t.left < (now.true_error or 0.0) / 2 for t in found):
+            continue
         try:
             after = trial.logits(rows)
         except CalibrantError:  # a map that these rows do not carry is no remedy
             continue
         ece, change = _ece(after, rows, case.evaluation.bins), nll_change(rows.judged, after, rows.labels, rows.weights)
         if trial.kind == "cross-fit" or _helps(now, ece, change):
-            found.append(Tried(_remedy(trial, now, ece, change, rows, margin), trial.against, -change.mean))
+            remedy = _remedy(trial, now, ece, change, rows, margin)
+            found.append(Tried(remedy, trial.against, -change.mean, ece.true_error or 0.0))
     return found
 
 

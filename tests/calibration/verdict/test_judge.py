@@ -72,3 +72,27 @@ def test_rows_already_seen_or_with_other_class_shares_are_at_best_usable_with_ca
 
 def test_the_margin_moves_the_level():
     assert [judge(case(0.8, 0.74), margin=m).level for m in (0.02, 0.05, 0.1)] == ["not-trusted", "care", "trusted"]
+
+
+def test_rows_of_one_class_are_at_best_usable_with_care_and_ask_for_the_others():
+    probs = np.tile([[0.9, 0.1], [0.7, 0.3]], (1000, 1))
+    statistics = statistics_of_probabilities(probs, np.zeros(2000, int))
+    found = judge(Case(evaluate(statistics), statistics, ("auk", "crane")))
+    assert found.level == "not-trusted"
+    assert [c.kind for c in found.causes] == ["prior-shift", "under-confident"]
+    assert [(r.kind, r.text[:32]) for r in found.remedies] == [("labels", "Label rows of the other classes ")]
+    right = Case(evaluate(statistics_of_probabilities(np.tile([0.99, 0.01], (2000, 1)), np.zeros(2000, int))),
+                 statistics_of_probabilities(np.tile([0.99, 0.01], (2000, 1)), np.zeros(2000, int)))  # fmt: skip
+    assert judge(right).level == "care"
+
+
+def test_a_shift_is_looked_for_where_single_classes_are_off():
+    """Errors of two classes that cancel: the whole is within the margin, the classes are not."""
+    probs = np.repeat([[0.8, 0.2], [0.2, 0.8]], 1000, axis=0)
+    labels = np.concatenate([np.arange(1000) >= 700, np.arange(1000) < 900]).astype(int)
+    statistics = statistics_of_probabilities(probs, labels)
+    facts = {"meant": Population(np.array([0.9, 0.1])), "found": Population(np.array([0.4, 0.6])), "applied": None}
+    kinds = [c.kind for c in judge(Case(evaluate(statistics), statistics, **facts, trials=())).causes]
+    assert "prior-shift" not in kinds  # nothing shows that correcting for it helps
+    known = {**facts, "applied": "calibrator"}
+    assert "prior-shift" in [c.kind for c in judge(Case(evaluate(statistics), statistics, **known)).causes]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from calibrant.calibration import labels_needed
-from calibrant.calibration.verdict.labels_needed import Claims
+from calibrant.calibration.verdict.labels_needed import Claims, labels_table
 from calibrant.errors import ConfigError
 
 ONE_BIN = Claims(np.array([1.0]), np.array([0.5]))
@@ -56,3 +56,11 @@ def test_what_was_simulated():
 def test_what_makes_no_sense_is_refused(wrong):
     with pytest.raises(ConfigError):
         labels_needed(ONE_BIN, **wrong)
+
+
+def test_the_table_answers_each_question_with_its_own_formula():
+    claims = Claims.of_probabilities(np.tile([0.8, 0.2], (10, 1)))
+    told = labels_table(claims, (0.1,), (0.1,), margin=0.05)
+    assert told["to_see"] == [{"error": 0.1, "rows": labels_needed(claims, error=0.1)}]
+    assert told["to_know"] == [{"width": 0.1, "rows": 246}]  # (2 * 1.96 / .1)^2 * .8 * .2 = 245.9
+    assert told["to_judge"] == {"margin": 0.05, "rows": labels_needed(claims, error=0.1, beyond=0.05)}

@@ -53,3 +53,10 @@ def test_off_by_less_than_the_margin_is_left_out():
 
 def test_a_handful_of_rows_is_no_proof():
     assert parts_off(case([0.7, 0.4, 0.7, 0.7], rows=10), margin=0.05) == []
+
+
+def test_nine_rows_name_no_class_and_one_that_is_everything_is_not_apart_from_others():
+    assert "class" not in [p.cause.kind for p in parts_off(case([0.7, 0.0, 0.7, 0.7], rows=9), margin=0.05)]
+    assert named(parts_off(case([0.7, 0.0, 0.7, 0.7], rows=20), margin=0.05)) == [("class", "bittern")]
+    s = statistics_of_probabilities(np.tile([0.9, 0.1], (500, 1)), np.arange(500) % 2)
+    assert parts_off(Case(evaluate(s), s), margin=0.05) == []

@@ -1,7 +1,10 @@
 import numpy as np
 
+from calibrant.calibration.evaluation import evaluate
 from calibrant.calibration.populations import Population
-from calibrant.calibration.verdict.causes.shift import shift_cause
+from calibrant.calibration.statistics.accumulate import statistics_of_probabilities
+from calibrant.calibration.verdict.case import Case
+from calibrant.calibration.verdict.causes.shift import one_class_cause, shift_cause
 
 NAMES = ("auk", "crane").__getitem__
 
@@ -27,3 +30,16 @@ def test_it_says_whose_shares_they_are():
         cause = shift_cause(seen, Population.counted([500, 500]), NAMES, applied)
         assert cause is not None
         assert words in cause.text
+
+
+def test_rows_of_a_single_class_cannot_stand_for_a_place_of_use():
+    def cause(labels):
+        s = statistics_of_probabilities(np.tile([0.8, 0.2], (len(labels), 1)), labels)
+        return one_class_cause(Case(evaluate(s), s, ("auk", "crane")))
+
+    found = cause([1] * 40)
+    assert found is not None
+    assert found.kind == "prior-shift"
+    assert found.text.startswith('All 40 rows are of one class, "crane".')
+    assert cause([0, 1] * 20) is None
+    assert cause([1]) is None

@@ -43,3 +43,14 @@ def test_a_map_that_the_rows_do_not_carry_is_no_remedy():
 
     broken = Trial("recalibrate", frozenset({"over-confident"}), "Try", None, fails)
     assert tried(case(broken), ["over-confident"], margin=0.05) == []
+
+
+def test_a_last_resort_is_tried_only_where_the_others_leave_half_of_the_error():
+    last = Trial("recalibrate", frozenset({"over-confident"}), "Bin", "bins", lambda rows: 0.5 * rows.plain, last=True)
+
+    def calls(*trials):
+        return [t.remedy.command for t in tried(case(*trials), ["over-confident"], margin=0.05)]
+
+    assert calls(last, trial("recalibrate", 0.5)) == ["call"]
+    assert calls(last, trial("recalibrate", 0.95)) == ["call", "bins"]
+    assert calls(last) == ["bins"]
