@@ -19,8 +19,7 @@ _PATH = click.Path(path_type=Path)
 @click.argument("predictions", type=_PATH)
 @click.option("--calibrator", type=_PATH, help="Count for the confidences that this calibrator gives.")
 @click.option("--error", "errors", type=float, multiple=True, metavar="SHARE", help="An error to be seen; repeatable.")
-@click.option("--width", "widths", type=float, multiple=True, metavar="SHARE", help="A width of the interval of the "
-              "error; repeatable.")  # fmt: skip
+@click.option("--width", "widths", type=float, multiple=True, metavar="SHARE", help="A width of its interval.")
 @click.option("--bins", default=15, show_default=True, help="Equal-width bins.")
 @score_options
 @POLICY
