@@ -37,6 +37,12 @@ def test_row_weights_are_the_ratio_of_priors() -> None:
         class_weights([1.0, 0.0], [0.5, 0.5])
 
 
+def test_row_weights_without_a_target_are_those_of_a_uniform_one() -> None:
+    assert np.allclose(class_weights([3, 1]), [2 / 3, 2.0])
+    with pytest.raises(ConfigError, match=r"class 1 has no share in the data but 0\.333 in the target prior"):
+        class_weights([3, 0, 1])
+
+
 @pytest.mark.parametrize("bad", [[], [[1, 2]], [1, -1], [0, 0], [np.nan, 1], [1, np.inf]])
 def test_what_is_no_prior_is_refused(bad: list[float]) -> None:
     with pytest.raises(ConfigError, match="the prior must be"):

@@ -74,3 +74,22 @@ def test_the_block_round_trips_and_a_damaged_one_is_refused() -> None:
     assert Preprocessing.from_dict(before.to_dict(), where="x") == before
     with pytest.raises(FormatError, match="damaged preprocessing"):
         Preprocessing.from_dict({**before.to_dict(), "std": [0, 0, 0]}, where="x")
+
+
+def test_a_picture_that_would_be_resized_into_a_huge_one_is_cut_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[int, int]] = []
+    resize = Image.Image.resize
+
+    def seen(image: Image.Image, size: tuple[int, int], *arguments: object, **options: object) -> Image.Image:
+        made.append(size)
+        return resize(image, size, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Image.Image, "resize", seen)
+    long = Image.new("RGB", (2000, 10), (10, 20, 30))
+    transform = Preprocessing((16, 16), 16, interpolation="box")
+    assert transform.pixels(long).shape == (16, 16, 3)
+    assert (3200, 16) in made  # the whole, since box filters jump from pixel to pixel
+    made.clear()
+    monkeypatch.setattr("calibrant.images.preprocessing.MAX_PIXELS", 50_000)
+    assert transform.pixels(long).shape == (16, 16, 3)
+    assert max(across * down for across, down in made) < 50_000

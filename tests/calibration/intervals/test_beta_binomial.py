@@ -57,3 +57,19 @@ def test_cells_without_a_hit_or_without_a_miss_stay_shares() -> None:
     assert np.isfinite(found).all()
     assert (found >= 0).all()
     assert (found <= 1).all()
+
+
+def test_a_scatter_weighs_what_the_counts_are_worth_under_it() -> None:
+    """Against the integral of likelihood and prior over a grid of curves, where the weight is Laplace's."""
+    claim, rows = np.array([0.2, 0.4, 0.5, 0.6, 0.8]), np.full(5, 30.0)
+    hits = np.array([14.0, 5.0, 22.0, 10.0, 20.0])
+    alpha, beta = np.meshgrid(np.linspace(-4, 4, 81), np.linspace(-3, 5, 81), indexing="ij")
+    accuracy = 1 / (1 + np.exp(-(alpha[..., None] + beta[..., None] * np.log(claim / (1 - claim)))))
+    found = fit_curve(claim, hits, rows).weight
+    worth = []
+    for phi in np.geomspace(3.0, 1e5, len(found)):
+        a, b, whole = accuracy * phi, (1 - accuracy) * phi, np.full_like(accuracy, phi)
+        own = log_gamma(a + hits) - log_gamma(a) + log_gamma(b + rows - hits) - log_gamma(b)
+        own += log_gamma(whole) - log_gamma(whole + rows)
+        worth.append(np.exp(own.sum(axis=-1) - 0.5 * (alpha**2 + (beta - 1) ** 2)).sum())
+    np.testing.assert_allclose(found, np.array(worth) / np.sum(worth), atol=0.02)
