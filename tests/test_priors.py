@@ -52,6 +52,10 @@ def test_files_of_shares(tmp_path: Path, prefix: str) -> None:
         np.testing.assert_allclose(read_prior(f"{prefix}{tmp_path / name}", NAMES), [0.2, 0.5, 0.3])
 
 
+def test_shares_that_were_rounded_to_two_digits_still_add_up() -> None:
+    np.testing.assert_allclose(read_prior("0.33,0.33,0.33", NAMES), [1 / 3] * 3)
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -60,6 +64,7 @@ def test_files_of_shares(tmp_path: Path, prefix: str) -> None:
         ("", "is not a prior"),
         ("0.2,0.8", "2 shares for 3 classes"),
         ("0.2,0.2,0.2", "add up to 0.6, not to 1"),
+        ("0.3,0.3,0.35", "add up to 0.95, not to 1"),
         ("crane=0.5,gul=0.5,a=b=0", 'no class "gul".*did you mean "gull"'),
         ("crane=0.5,gull=0.5", 'class "a=b" has no share'),
         ("crane=1,crane=1,*=1", "given twice"),
