@@ -11,7 +11,12 @@ import click
 
 @click.command()
 @click.option("--model", required=True, help="Any timm model, e.g. vit_base_patch16_dinov3.lvd1689m.")
-@click.option("--data", type=click.Path(path_type=Path), required=True, help="Images in any layout: a folder, a CSV list, shards, a benchmark.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Images in any layout: a folder, a CSV list, shards, a benchmark.",
+)
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Cache folder; resumed if it is there.")
 @click.option("--weights", type=click.Path(path_type=Path), help="Local .safetensors or .pth instead of the model hub.")
 @click.option("--pretrained/--no-pretrained", default=True, help="Weights of the model hub.", show_default=True)

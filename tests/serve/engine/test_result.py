@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -75,3 +76,11 @@ def test_what_is_not_a_number_is_no_answer(tiny: ModuleType) -> None:
 
 def test_no_more_classes_are_listed_than_there_are() -> None:
     assert top_classes(np.array([[0.2, 0.8]], np.float32), 5).tolist() == [[1, 0]]
+
+
+def test_members_of_a_set_come_most_probable_first(tiny: ModuleType) -> None:
+    found = replace(
+        of(tiny, [[0, 2, 1, 3], [5, 0, 0, 0]]), prediction_sets=np.array([[False, True, True, True], [True] * 4])
+    )
+    assert found.sets() == (("d", "b", "c"), ("a", "b", "c", "d"))
+    assert of(tiny, [[0, 2, 1, 3]]).sets() == ((),)
