@@ -109,9 +109,10 @@ def adjust(
     if target_prior is not None:
         if total == 0 and strength is None and card.knobs == "baked":
             raise ConfigError(
-                "a target prior changes nothing, since the file's correction has strength 0", where=path,
+                "a target prior changes nothing, since the file's correction has strength 0",
+                where=path,
                 fix="say how strongly: --strength 1 is Bayes' rule",
-            )  # fmt: skip
+            )
         target = _target(target_prior, card.classes, prior.train, labelled)
         prior = replace(prior, target=None if target is None else tuple(target.tolist()))
     prior = replace(prior, applied=total - prior.absorbed)
@@ -136,9 +137,10 @@ def _target(
     if served_file(written) is not None:
         if labelled is None:
             raise ConfigError(
-                "an estimate needs labelled predictions of this model too", where="--target-prior",
+                "an estimate needs labelled predictions of this model too",
+                where="--target-prior",
                 fix="give --labelled VAL.parquet, as `calibrant predict` writes it",
-            )  # fmt: skip
+            )
         written = resolved(written, Path(labelled)) or written
     return read_target(written, classes, train=train)
 
@@ -220,9 +222,12 @@ def check_tail(tail: Tail, card: ModelCard) -> float:
 
     def formula(raw: Array) -> Array:
         return adjusted_logits(
-            apply_gauge(raw, card.gauge), class_temperatures=card.class_temperatures, calibrator=calibrator,  # type: ignore[arg-type]
-            log_prior_ratio=shift, strength=0.0 if shift is None else 1.0,
-        )  # fmt: skip
+            apply_gauge(raw, card.gauge),
+            class_temperatures=card.class_temperatures,  # type: ignore[arg-type]
+            calibrator=calibrator,
+            log_prior_ratio=shift,
+            strength=0.0 if shift is None else 1.0,
+        )
 
     expected = formula(z)
     bends = calibrator is not None and calibrator.as_affine() is None
