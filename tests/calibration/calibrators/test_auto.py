@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from calibrant.calibration import fit
+from calibrant.calibration.calibrators.auto import _interval
 from calibrant.calibration.softmax import softmax
 from tests.calibration.calibrators.conftest import half
 
@@ -33,3 +35,11 @@ def test_auto_keeps_the_simpler_method_while_the_gain_could_be_noise() -> None:
     assert found.fit["auto"]["best"] == "vector"
     assert found.method == "temperature"
     assert "cannot be told" in found.fit["auto"]["why"]
+
+
+@pytest.mark.parametrize("weights", [None, np.full(4, 3.0)])
+def test_the_interval_of_a_loss_is_students_of_as_many_rows_as_there_are(weights: np.ndarray | None) -> None:
+    low, high = _interval(np.array([1.0, 2.0, 3.0, 6.0]), weights)
+    # mean 3, t(3) at 97.5 % = 3.18245; s^2 = 14/3, with weights the sum of squares over n: 14/4
+    half = 3.18245 * np.sqrt((14 / 3 if weights is None else 14 / 4) / 4)
+    assert (low, high) == pytest.approx((3 - half, 3 + half), rel=1e-5)

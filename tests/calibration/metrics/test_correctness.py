@@ -33,3 +33,11 @@ def test_a_class_that_is_only_predicted_counts_in_f1_and_not_in_recall() -> None
     probs, labels = np.array([[0.9, 0.0, 0.1], [0.1, 0.0, 0.9]]), np.array([0, 0])
     assert metrics.macro_f1(probs, labels) == pytest.approx((2 / 3 + 0) / 2)
     assert metrics.balanced_accuracy(probs, labels) == 0.5
+
+
+def test_a_class_between_others_without_rows_counts_for_nothing() -> None:
+    probs = np.array([[0.8, 0.1, 0.1], [0.1, 0.1, 0.8], [0.7, 0.2, 0.1]])
+    labels = np.array([0, 2, 2])  # right, right, wrong; class 1 is neither labelled nor predicted
+    assert metrics.balanced_accuracy(probs, labels) == pytest.approx((1 + 0.5) / 2)
+    # classes 0 and 2 both: TP 1, one mistake -> 2/3
+    assert metrics.macro_f1(probs, labels) == pytest.approx(2 / 3)
