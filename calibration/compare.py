@@ -86,7 +86,7 @@ def compare_files(
     out = {}
     for subject in found:
         first = subject is found[0]
-        data = base if first else _in_order_of(base, subject.file.read().labelled(), subject.path)
+        data = base if first else in_order_of(base, subject.file.read().labelled(), subject.path)
         for view in subject.views[1:] if first else subject.views:
             out[view.name] = compare(reference, view.formula.probabilities(data.logits), base.labels, bins=bins)
     if not out:
@@ -94,7 +94,8 @@ def compare_files(
     return out
 
 
-def _in_order_of(base: Predictions, other: Predictions, where: Path) -> Predictions:
+def in_order_of(base: Predictions, other: Predictions, where: str | Path) -> Predictions:
+    """The rows of `other` as those of `base`, by their ids."""
     place = {id_: i for i, id_ in enumerate(other.ids)}
     if len(place) != len(other) or place.keys() != set(base.ids):
         raise DataError("does not hold the same labelled ids as the first file", where=where, fix="use one data set")

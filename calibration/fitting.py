@@ -52,13 +52,13 @@ class FileFit:
     notes: tuple[str, ...] = ()
 
 
-def fit_file(path: str | Path, method: str = "temperature", **options: Any) -> Calibrator:
+def fit_file(path: str | Path | PredictionsFile, method: str = "temperature", **options: Any) -> Calibrator:
     """The calibrator of `judged_fit`, whose options these are."""
     return judged_fit(path, method, **options).calibrator
 
 
 def judged_fit(
-    path: str | Path, method: str = "temperature", *, bins: int = 15, target_prior: str | None = None,
+    path: str | Path | PredictionsFile, method: str = "temperature", *, bins: int = 15, target_prior: str | None = None,
     adjust: float | None = None, rows_follow: Follow = "target", decisions: Decisions | None = None,
     options: Mapping[str, Any] | None = None, asked: Asked | None = None, margin: float = MARGIN,
 ) -> FileFit:  # fmt: skip
@@ -71,8 +71,8 @@ def judged_fit(
     `estimate:SERVED`, the prior that unlabelled predictions show). The numbers after calibration,
     prediction sets and abstain thresholds are cross-fitted: each row is judged by a map that was fitted on other rows.
     """
-    path, asked_prior = _validation(Path(path)), target_prior
-    file = PredictionsFile.open(path, asked=asked)
+    file = path if isinstance(path, PredictionsFile) else PredictionsFile.open(_validation(Path(path)), asked=asked)
+    path, asked_prior = file.path, target_prior
     data = file.read().labelled()
     if len(data) == 0:
         raise DataError("no row has a label", where=path, fix="calibration needs labelled predictions")

@@ -16,7 +16,10 @@ import calibrant
 
 # package: the names that docs/architecture.md promises, which is the least that its __all__ holds.
 PROMISED = {
-    "calibrant": {"__version__"},
+    "calibrant": {
+        "CalibratedClassifier", "LogitCalibrator", "__version__", "adopt", "compare", "evaluate", "fit", "fit_head",
+        "load", "load_predictions", "predict", "reliability_diagram", "risk_coverage", "scorer", "train",
+    },
     "calibrant.calibration": {"METHODS", "Calibrator", "Evaluation", "Measured", "evaluate", "fit"},
     "calibrant.calibration.metrics": {
         "accuracy", "adaptive_ece", "aurc", "auroc", "balanced_accuracy", "brier", "brier_decomposition",
@@ -33,6 +36,7 @@ PROMISED = {
     "calibrant.train.vit": {"METHODS", "ReducedViT", "TokenReduction", "reduce_tokens"},
 }  # fmt: skip
 NEEDS = {
+    "calibrant": "torch",
     "calibrant.train": "torch",
     "calibrant.train.losses": "torch",
     "calibrant.train.vit": "timm",
@@ -57,7 +61,7 @@ def test_no_room_bears_the_name_of_what_its_house_promises(package: str) -> None
     """`import calibrant.serve.load.x` would put the folder `load` in the place of the function."""
     where = next(iter(import_module(package).__path__)) if package != "calibrant" else Path(calibrant.__file__).parent
     rooms = {entry.stem for entry in Path(where).iterdir() if entry.is_dir() or entry.suffix == ".py"}
-    assert not rooms & (PROMISED[package] - {"__version__"})
+    assert not rooms & (PROMISED[package] - {"__version__", "train"})  # a package that can be called as well
 
 
 @pytest.mark.parametrize("package", PROMISED)
@@ -76,6 +80,15 @@ def test_a_name_that_is_not_there_is_an_attribute_error(package: str) -> None:
     """Packages that import lazily answer like all others: hasattr and getattr with a default work."""
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = import_module(package).no_such_name
+
+
+def test_the_front_door_lists_and_says_what_it_opens() -> None:
+    pytest.importorskip("torch")
+    assert set(dir(calibrant)) >= PROMISED["calibrant"] | {"calibration", "errors", "serve"}
+    for name in PROMISED["calibrant"] - {"__version__"}:
+        assert callable(getattr(calibrant, name)), name
+        assert (getattr(calibrant, name).__doc__ or "").strip(), name
+    assert calibrant.calibration.metrics.ece([[0.5, 0.5]], [0]) == 0.5
 
 
 def test_every_promised_loss_is_made_by_its_name() -> None:

@@ -5,6 +5,8 @@ from calibrant.train import TrainConfig, fit, load_run
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,3 +33,15 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
+
+
+class _Callable(ModuleType):
+    """`calibrant.train` is this package and, as notebooks call it, the function of that name."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        import calibrant
+
+        return calibrant._train(*args, **options)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -90,6 +90,7 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
     from calibrant.train.engine import fit
     from calibrant.train.run.folder import CHECKPOINT_FILE
     from calibrant.train.run.resume import resumed_config
+    from calibrant.train.settings_table import laid_over
 
     resume, overwrite, as_json = options.pop("resume"), options.pop("overwrite"), options.pop("as_json")
     flags = {k: v for k, v in options.items() if v is not None and k != "clca"}
@@ -101,7 +102,7 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
     if resume and config is None and recipe is None and not set(flags) - {"out"}:
         resolved = resumed_config(flags.get("out", TrainConfig().out), list(settings))
     else:
-        table = _laid_over(_scaled(_table_of(config, recipe), flags.get("epochs")), flags)
+        table = laid_over(_scaled(_table_of(config, recipe), flags.get("epochs")), flags)
         if not table.get("data", {}).get("path") and not any(s.startswith("data.path=") for s in settings):
             raise ConfigError("no data", fix="pass --data DIR, or set data.path in the config file")
         resolved = train_config(table, settings, where=config or "options")
@@ -127,19 +128,6 @@ def _table_of(config: Path | None, recipe: str | None) -> dict[str, Any]:
     return recipe_table(recipe) if recipe is not None else read_toml(config) if config is not None else {}
 
 
-_KEYS = {
-    "data": ("data", "path"), "groups": ("data", "groups"), "on_bad_image": ("data", "on_bad_image"),
-    "model": ("model", "name"),
-    "pretrained": ("model", "pretrained"), "weights": ("model", "weights"), "image_size": ("model", "image_size"),
-    "train_last": ("model", "train_last"),
-    "token_reduction": ("model", "token_reduction", "method"), "keep_rate": ("model", "token_reduction", "keep_rate"),
-    "cla": ("model", "token_reduction", "cla"), "cache_tokens": ("model", "token_reduction", "cache_tokens"),
-    "loss": ("loss", "name"), "epochs": ("schedule", "epochs"), "batch_size": ("engine", "batch_size"),
-    "lr": ("optimizer", "lr"), "device": ("engine", "device"), "sync_bn": ("engine", "sync_bn"), "out": ("out",),
-    "seed": ("seed",),
-}  # fmt: skip
-
-
 def _scaled(table: dict[str, Any], epochs: int | None) -> dict[str, Any]:
     """The schedule of a file or recipe for another number of epochs: milestones and warm-up keep their share."""
     from calibrant.train.recipe import moved_schedule
@@ -153,21 +141,6 @@ def _scaled(table: dict[str, Any], epochs: int | None) -> dict[str, Any]:
         words = ", ".join(f"{key} {schedule[key]} -> {value}" for key, value in moved.items())
         click.echo(f"schedule for {epochs} epochs in the place of {before}: {words}", err=True)
     return {**table, "schedule": {**schedule, **moved}}
-
-
-def _laid_over(table: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
-    """The file's table with the flags in their places."""
-    for flag, value in flags.items():
-        *parents, last = _KEYS[flag]
-        inner = table
-        for parent in parents:
-            if parent == "loss" and isinstance(inner.get("loss"), str):
-                inner["loss"] = {}
-            inner = inner.setdefault(parent, {})
-        if parents == ["loss"] and inner.get("name", value) != value:
-            inner.clear()  # another loss has other options
-        inner[last] = value
-    return table
 
 
 @contextmanager
@@ -269,13 +242,14 @@ def search(
     from calibrant.progress import table
     from calibrant.train.search import Trial, parse_choice
     from calibrant.train.search import search as run_search
+    from calibrant.train.settings_table import laid_over
 
     flags = {k: v for k, v in (("data", data), ("out", out)) if v is not None}
 
     def show(trial: Trial) -> None:
         click.echo(f"{' '.join(trial.settings)}  {trial.value:.4f}", err=True)
 
-    table_of_all = _laid_over(_table_of(config, recipe), flags)
+    table_of_all = laid_over(_table_of(config, recipe), flags)
     choices = [parse_choice(text) for text in over]
     ranked = run_search(
         table_of_all,

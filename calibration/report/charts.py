@@ -12,6 +12,7 @@ from calibrant.calibration.report.figures import GREY, OVER, PALE, UNDER, Model,
 from calibrant.calibration.statistics.statistics import Statistics
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _LINES = (OVER, UNDER, "#4D7C0F", "#7C3AED", "#B45309", GREY)
@@ -31,30 +32,34 @@ def risk_coverage_figure(models: Sequence[Model]) -> Figure:
     with style():
         figure = new_figure(7.2, 4.0)
         axes = figure.add_axes((0.105, 0.14, 0.86, 0.74))
-        top = 0.0
-        for i, model in enumerate(models):
-            curve = risk_coverage_of(model.statistics)
-            shown = curve.coverage >= 0.02  # below, a handful of rows
-            axes.plot(
-                curve.coverage[shown],
-                curve.risk[shown],
-                color=_LINES[i % len(_LINES)],
-                linewidth=2,
-                linestyle="-" if i % 2 == 0 else (0, (5, 2)),
-                label=shortened(model.name),
-            )
-            top = max(top, float(curve.risk[shown].max(initial=0.0)))
-        axes.set_xlim(0, 1)
-        axes.set_ylim(0, max(top * 1.12, 1e-3))
-        axes.set_xticks(np.linspace(0, 1, 6), ["0", "20 %", "40 %", "60 %", "80 %", "100 %"])
-        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
-        axes.grid(color=PALE, linewidth=0.7)
-        axes.set_axisbelow(True)
-        axes.set_xlabel("share of rows answered, the surest first")
-        axes.set_ylabel("error rate among them")
-        axes.set_title("Answering only when sure", loc="left", fontsize=12, pad=10)
-        axes.legend(frameon=False, loc="upper left", fontsize=9)
+        draw_risk_coverage(axes, models)
         return figure
+
+
+def draw_risk_coverage(axes: Axes, models: Sequence[Model]) -> None:
+    top = 0.0
+    for i, model in enumerate(models):
+        curve = risk_coverage_of(model.statistics)
+        shown = curve.coverage >= 0.02  # below, a handful of rows
+        axes.plot(
+            curve.coverage[shown],
+            curve.risk[shown],
+            color=_LINES[i % len(_LINES)],
+            linewidth=2,
+            linestyle="-" if i % 2 == 0 else (0, (5, 2)),
+            label=shortened(model.name),
+        )
+        top = max(top, float(curve.risk[shown].max(initial=0.0)))
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, max(top * 1.12, 1e-3))
+    axes.set_xticks(np.linspace(0, 1, 6), ["0", "20 %", "40 %", "60 %", "80 %", "100 %"])
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+    axes.grid(color=PALE, linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("share of rows answered, the surest first")
+    axes.set_ylabel("error rate among them")
+    axes.set_title("Answering only when sure", loc="left", fontsize=12, pad=10)
+    axes.legend(frameon=False, loc="upper left", fontsize=9)
 
 
 def class_figure(models: Sequence[Model]) -> Figure | None:

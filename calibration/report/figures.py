@@ -73,14 +73,15 @@ def _reliability_figure(models: Sequence[Model], bins: int) -> Figure:
         draw_reliability(upper, diagram)
         draw_histogram(lower, diagram, model.evaluation)
         upper.set_title(shortened(model.name), loc="left", fontsize=12, pad=26)
-        upper.text(0, 1.025, _summary(model.evaluation), transform=upper.transAxes, fontsize=9.5, color="#555555")
+        upper.text(0, 1.025, summary(model.evaluation), transform=upper.transAxes, fontsize=9.5, color="#555555")
         if j == 0:
             upper.set_ylabel("how often it is right (accuracy)")
             lower.set_ylabel("share of rows")
     return figure
 
 
-def draw_reliability(axes: Axes, diagram: ReliabilityDiagram) -> None:
+def draw_reliability(axes: Axes, diagram: ReliabilityDiagram, *, ticks: bool = False) -> None:
+    """`ticks`: with numbers below, where no histogram stands there."""
     shown = np.flatnonzero(diagram.filled)
     axes.plot([0, 1], [0, 1], linestyle=(0, (5, 4)), color=GREY, linewidth=1.1, zorder=2)
     _band(axes, diagram)
@@ -105,7 +106,7 @@ def draw_reliability(axes: Axes, diagram: ReliabilityDiagram) -> None:
         )
     _unit_axes(axes)
     axes.set_ylim(-0.03, 1.04)
-    axes.tick_params(labelbottom=False)
+    axes.tick_params(labelbottom=ticks)
     _legend(axes)
 
 
@@ -170,7 +171,8 @@ def draw_histogram(axes: Axes, diagram: ReliabilityDiagram, evaluation: Evaluati
     axes.set_xlabel("what it claims (confidence)")
 
 
-def _summary(e: Evaluation) -> str:
+def summary(e: Evaluation) -> str:
+    """The line below a title."""
     m = e.metrics["ece"]
     noise = f", noise alone {100 * m.null:.2f} %" if m.null is not None else ""
     return f"ECE {100 * m.value:.2f} %{noise}, NLL {e.metrics['nll'].value:.3f}, n = {e.rows:,}"

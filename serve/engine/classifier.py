@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import html
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.errors import FormatError
+from calibrant.serve.engine import forms
 from calibrant.serve.engine import pixels as images_
 from calibrant.serve.engine.deployed_formula import DeployedFormula
 from calibrant.serve.engine.knobs import Knobs
@@ -32,12 +35,40 @@ def load(
     return Classifier(session)
 
 
+_AT_A_TIME = 1024  # pictures that are decoded before they are run
+
+
 class Classifier:
     """A deployed file. Thread-safe."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self._formula = None if session.card is None else DeployedFormula.of(session.card)
+
+    @property
+    def path(self) -> Path:
+        return self.session.path
+
+    def __repr__(self) -> str:
+        card = self.session.card
+        if card is None:
+            return f"<Classifier {self.path}: no card>"
+        height, width = card.preprocessing.size
+        return f"<Classifier {self.path}: {len(card.classes)} classes, {height} x {width}, {self._calibrated(card)}>"
+
+    def _repr_html_(self) -> str:
+        card = self.card
+        height, width = card.preprocessing.size
+        rows = [
+            ("name", card.name), ("classes", f"{len(card.classes)}: {html.few(card.classes)}"),
+            ("pictures", f"{height} x {width}"), ("calibration", self._calibrated(card)),
+            ("abstains below", "never" if card.abstain_below is None else f"{card.abstain_below:.3f}"),
+        ]  # fmt: skip
+        return html.table(("", ""), rows, title=str(self.path))
+
+    @staticmethod
+    def _calibrated(card: ModelCard) -> str:
+        return "not calibrated" if not card.calibrator else f"calibrated by {card.calibrator['method']}"
 
     @property
     def card(self) -> ModelCard:
@@ -67,7 +98,9 @@ class Classifier:
         ood: bool = False,
         batch_size: int | None = None,
     ) -> Result:
-        """Calibrated answers for pictures in any form that `images.pixels` takes.
+        """Calibrated answers for pictures in any form that `engine.forms` knows.
+
+        These are paths, folders, patterns, PIL pictures, encoded bytes, arrays and tensors.
 
         Without `batch_size` pictures run in batches of the measured cap, or 8 when nothing was measured.
         """
@@ -83,7 +116,10 @@ class Classifier:
                 "ood": ood,
             }
         )
-        return answer(card, self.formula, self.outputs(images_.pixels(card, images), batch_size=batch_size), knobs)
+        images = forms.listed(images)
+        parts = [self.outputs(p, batch_size=batch_size) for p in images_.in_parts(card, images, rows=_AT_A_TIME)]
+        outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return replace(answer(card, self.formula, outputs, knobs), ids=forms.ids(images))
 
     def outputs(self, pixels: images_.Pixels, *, batch_size: int | None = None) -> Arrays:
         """What the graph itself returns for uint8 [N, H, W, 3], run in batches."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +12,38 @@ from numpy.typing import NDArray
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.errors import DataError
 from calibrant.images.decode import MAX_PIXELS, open_image
+from calibrant.progress import bar
+from calibrant.serve.engine import forms
 from calibrant.serve.protocol.errors import BadInput
 
 Pixels = NDArray[np.uint8]
 
 
 def pixels(card: ModelCard, images: Any, *, max_pixels: int = MAX_PIXELS) -> Pixels:
-    """uint8 [N, H, W, 3] from such an array, or from one or a list of paths, PIL images, encoded bytes or [h, w, 3]
-    arrays. Arrays of exactly the model's size are taken as they are, as already transformed; everything else goes
-    through the evaluation transform."""
+    """uint8 [N, H, W, 3] from pictures in any form that `pictures.forms` knows.
+
+    Arrays of exactly the model's size are taken as they are, as already transformed; everything else goes through the
+    evaluation transform."""
     height, width = card.preprocessing.size
-    if isinstance(images, np.ndarray) and images.ndim == 4:
-        if images.dtype != np.uint8 or images.shape[3] != 3:
-            raise DataError(
-                f"expected uint8 [N, H, W, 3], got {images.dtype} {list(images.shape)}",
-                where="images",
-                fix="hand over pixels of 0..255 with the channels last; the file normalises them itself",
-            )
-        if images.shape[1:3] == (height, width):
-            return images
-        images = list(images)
-    if isinstance(images, str | Path | bytes | np.ndarray) or not isinstance(images, Sequence):
-        images = [images]
-    if not len(images):
+    listed = forms.listed(images)
+    if isinstance(listed, np.ndarray) and listed.shape[1:3] == (height, width):
+        return listed
+    if not len(listed):
         return np.zeros((0, height, width, 3), np.uint8)
-    return np.stack([one(card, image, max_pixels=max_pixels) for image in images])
+    return np.stack([one(card, image, max_pixels=max_pixels) for image in listed])
+
+
+def in_parts(card: ModelCard, images: Any, *, rows: int) -> Iterator[Pixels]:
+    """The same so many at a time: a folder's pictures need not fit into memory together."""
+    listed = forms.listed(images)
+    if len(listed) <= rows:
+        yield pixels(card, listed)
+        return
+    with bar(what="predict", total=len(listed), unit="img") as shown:
+        for start in range(0, len(listed), rows):
+            part = listed[start : start + rows]
+            yield pixels(card, part)
+            shown.update(len(part))
 
 
 def one(card: ModelCard, image: Any, *, max_pixels: int = MAX_PIXELS) -> Pixels:
@@ -50,13 +57,8 @@ def one(card: ModelCard, image: Any, *, max_pixels: int = MAX_PIXELS) -> Pixels:
         return preprocessing.pixels(open_image(bytes(image), max_pixels=max_pixels))
     if isinstance(image, Image.Image):
         return preprocessing.pixels(image.convert("RGB"))
-    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3:
-        return image if image.shape[:2] == preprocessing.size else preprocessing.pixels(Image.fromarray(image))
-    shape = f" {image.dtype} {list(image.shape)}" if isinstance(image, np.ndarray) else ""
-    raise DataError(
-        f"an image must be a path, encoded bytes, a PIL image or uint8 [h, w, 3], got {type(image).__name__}{shape}",
-        where="images",
-    )
+    array = forms.picture(image)
+    return array if array.shape[:2] == preprocessing.size else preprocessing.pixels(Image.fromarray(array))
 
 
 def decode(card: ModelCard, pictures: Sequence[tuple[str, bytes]], *, max_pixels: int) -> NDArray[Any]:

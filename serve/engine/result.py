@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant import html
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.calibration.softmax import log_sum_exp, softmax
 from calibrant.errors import ConfigError, DataError
@@ -32,6 +33,7 @@ class Result:
     ood: NDArray[np.bool_] | None = None  # (N,), above the file's threshold
     prediction_sets: NDArray[np.bool_] | None = None  # (N, C)
     coverage: float | None = None
+    ids: tuple[str, ...] | None = None  # where the pictures have names
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -49,6 +51,27 @@ class Result:
             tuple(self.class_names[k] for k in row if inside[k])
             for row, inside in zip(order, self.prediction_sets, strict=True)
         )
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name} {c:.3f}" for name, c in zip(self.names[:4], self.confidence, strict=False))
+        return f"<Result: {len(self)} pictures: {shown}{', ...' if len(self) > 4 else ''}>"
+
+    def _repr_html_(self) -> str:
+        ids = self.ids or tuple(map(str, range(len(self))))
+        rows = [
+            (ids[n], self.class_names[self.labels[n]], f"{self.confidence[n]:.3f}", "yes" if self.abstained[n] else "")
+            for n in range(min(len(self), 20))
+        ]
+        below = f"and {len(self) - 20} more" if len(self) > 20 else ""
+        return html.table(("picture", "label", "confidence", "abstained"), rows, below=below)
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame: label, confidence, abstained, and the probability of each class."""
+        import pandas as pd
+
+        first = {"label": self.names, "confidence": self.confidence, "abstained": self.abstained}
+        each = {f"p_{name}": self.probabilities[:, k] for k, name in enumerate(self.class_names)}
+        return pd.DataFrame({**first, **each}, index=None if self.ids is None else list(self.ids))
 
     def to_rows(self) -> list[dict[str, Any]]:
         """One plain dictionary a row, as POST /predict answers it."""

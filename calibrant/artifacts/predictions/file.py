@@ -76,6 +76,11 @@ class PredictionsFile:
         return found
 
     @classmethod
+    def in_memory(cls, predictions: Predictions, name: Path) -> PredictionsFile:
+        """What lies in no file, for whatever takes one; messages call it `name`."""
+        return cls(name, (), predictions.source, len(predictions), foreign=predictions)
+
+    @classmethod
     def _own(cls, path: Path, shards: tuple[Path, ...], asked: Asked) -> PredictionsFile:
         if asked.kind not in (None, "logits", "probabilities"):
             raise DataError(f"is our own file, which holds no {asked.kind}", where=path, fix="drop --kind")
@@ -131,6 +136,9 @@ class PredictionsFile:
     def sha256(self) -> str:
         """Hash of the content: of the file, or of the shards in order of name."""
         digest = hashlib.sha256()
+        if self.foreign is not None and not self.shards:
+            for part in (self.foreign.logits, self.foreign.labels):
+                digest.update(np.ascontiguousarray(part).tobytes())
         for shard in self.shards:
             with open(shard, "rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())

@@ -49,6 +49,16 @@ class Predictions:
     def class_names(self) -> tuple[str, ...]:
         return self.source.class_names
 
+    def __repr__(self) -> str:
+        from calibrant.artifacts.predictions.shown import line
+
+        return f"<Predictions: {line(self)}>"
+
+    def _repr_html_(self) -> str:
+        from calibrant.artifacts.predictions.shown import as_html
+
+        return as_html(self)
+
     def labelled(self) -> Predictions:
         """The rows whose label is known; of independent ones, any of them."""
         known = self.labels >= 0 if self.present is None else (self.present >= 0).any(axis=1)

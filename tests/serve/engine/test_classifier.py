@@ -45,6 +45,18 @@ def test_every_form_of_a_picture_gives_the_same_answer(model_file: Path, tiny: M
         np.testing.assert_allclose(got, tiny.expected(pixels), atol=1e-6)
 
 
+def test_a_notebook_sees_what_a_file_and_an_answer_are(model_file: Path, tiny: ModuleType) -> None:
+    classifier, pixels = load(model_file, threads=1), tiny.pictures(3)
+    assert repr(classifier).startswith(f"<Classifier {model_file}: 4 classes, ")
+    assert str(model_file) in classifier._repr_html_()
+    result = classifier.predict(pixels)
+    assert repr(result).startswith(f"<Result: 3 pictures: {result.names[0]} {result.confidence[0]:.3f}")
+    assert f"{result.confidence[2]:.3f}" in result._repr_html_()
+    frame = result.to_frame()
+    assert list(frame["label"]) == list(result.names)
+    np.testing.assert_allclose(frame[[f"p_{c}" for c in tiny.CLASSES]], tiny.expected(pixels), atol=1e-6)
+
+
 def test_the_batch_size_changes_nothing(model_file: Path, tiny: ModuleType) -> None:
     classifier, pixels = load(model_file, threads=1), tiny.pictures(13)
     whole = classifier.predict(pixels, batch_size=13).probabilities
@@ -124,8 +136,8 @@ def test_providers_are_checked_before_onnxruntime_complains(model_file: Path) ->
 
 def test_pictures_of_the_wrong_kind_are_refused(model_file: Path) -> None:
     classifier = load(model_file, threads=1)
-    with pytest.raises(DataError, match="expected uint8"):
-        classifier.predict(np.zeros((1, 16, 16, 3), np.float32))
+    with pytest.raises(DataError, match="are no pixels"):
+        classifier.predict(np.full((1, 16, 16, 3), -1, np.float32))
     with pytest.raises(DataError, match="NoneType"):
         classifier.predict([None])
     with pytest.raises(ConfigError, match="it holds: 0.9, 0.95"):

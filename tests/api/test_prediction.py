@@ -1,0 +1,54 @@
+"""Predictions are the same from whatever holds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import calibrant
+from calibrant.errors import DataError
+
+Z = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32) * 3
+Y = np.arange(30) % 3
+
+
+def test_tensors_tables_and_lists_are_arrays_too() -> None:
+    pandas, torch = pytest.importorskip("pandas"), pytest.importorskip("torch")
+    frame = pandas.DataFrame({f"logit_{name}": Z[:, k] for k, name in enumerate("abc")})
+    frame["label"], frame["path"] = ["abc"[k] for k in Y], [f"{n}.png" for n in range(30)]
+    found = calibrant.load_predictions(frame)
+    assert found.class_names == ("a", "b", "c")
+    assert found.ids[7] == "7.png"
+    for source in (
+        found, calibrant.load_predictions(torch.from_numpy(Z), torch.from_numpy(Y)),
+        calibrant.load_predictions(Z.tolist(), Y.tolist()),
+        calibrant.load_predictions(Z, ["abc"[k] for k in Y], class_names="abc"),
+        calibrant.load_predictions({"logits": Z, "label": Y}),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(source.labels, Y)
+        np.testing.assert_allclose(source.logits, Z, rtol=1e-6)
+
+
+def test_what_hugging_faces_trainer_predicts_is_read() -> None:
+    from collections import namedtuple
+
+    given = namedtuple("PredictionOutput", "predictions label_ids metrics")(Z, Y, {})
+    found = calibrant.load_predictions(given)
+    np.testing.assert_array_equal(found.labels, Y)
+    np.testing.assert_allclose(found.logits, Z, rtol=1e-6)
+
+
+def test_probabilities_are_told_from_logits() -> None:
+    p = np.exp(Z.astype(np.float64))
+    p /= p.sum(axis=1, keepdims=True)
+    found = calibrant.load_predictions(p, Y).logits.astype(np.float64)
+    np.testing.assert_allclose(np.exp(found) / np.exp(found).sum(axis=1, keepdims=True), p, atol=1e-6)
+
+
+def test_a_file_and_labels_contradict_each_other(tmp_path: Path) -> None:
+    calibrant.load_predictions(Z, Y).write(tmp_path / "p.parquet")
+    assert len(calibrant.load_predictions(tmp_path / "p.parquet")) == 30
+    with pytest.raises(DataError, match="brings its own labels"):
+        calibrant.load_predictions(tmp_path / "p.parquet", Y)
