@@ -139,11 +139,12 @@ def run(shape: str, rows: int, sims: int, margin: float) -> dict[str, Any]:
 
 
 def table(block: dict[str, Any]) -> str:
-    lines = ["| shape | rows | needed | " + " | ".join(LEVELS) + " |", "|---|---:|---:|" + "---:|" * len(LEVELS)]
-    for key, cell in block["cells"].items():
-        shape, rows = key.split("/")
+    lines = ["| shape | rows | sets | " + " | ".join(LEVELS) + " |", "|---|---:|---:|" + "---:|" * len(LEVELS)]
+    keys = [key.split("/") for key in block["cells"]]
+    for shape, rows in sorted(keys, key=lambda key: (SHAPES.index(key[0]), int(key[1]))):
+        cell = block["cells"][f"{shape}/{rows}"]
         shares = " | ".join(f"{cell['levels'][level]:.3f}" for level in LEVELS)
-        lines.append(f"| {shape} | {int(rows):,} | {cell['needed']:,} | {shares} |")
+        lines.append(f"| {shape} | {int(rows):,} | {cell['sims']:,} | {shares} |")
     return "\n".join(lines)
 
 
