@@ -294,38 +294,3 @@ def steps(table: pd.DataFrame, *, colours: Palette, title: str) -> alt.LayerChar
         )
     )
     return alt.layer(areas).properties(height=240, title=title)
-
-
-def expected(table: pd.DataFrame, *, colours: Palette, title: str) -> alt.LayerChart:
-    """Expected accuracy with its interval as a band, the realised one as marks with theirs.
-
-    Columns: row, from, expected, low, high, labelled, accuracy, accuracy_low, accuracy_high (missing without labels).
-    """
-    x = alt.X("row:Q", title="Rows served", axis=alt.Axis(format=",d", tickCount=6, grid=False))
-
-    def y(field: str) -> alt.Y:
-        axis = alt.Axis(format=".0%", tickCount=5, minExtent=Y_ROOM)
-        return alt.Y(f"{field}:Q", title="Accuracy", scale=alt.Scale(zero=False), axis=axis)
-
-    tooltip = [
-        alt.Tooltip("from:Q", title="From row", format=","), alt.Tooltip("row:Q", title="To row", format=","),
-        alt.Tooltip("expected:Q", title="Expected", format=".2%"),
-        alt.Tooltip("accuracy:Q", title="Realised", format=".2%"),
-        alt.Tooltip("labelled:Q", title="Labelled rows", format=","),
-    ]  # fmt: skip
-    base = alt.Chart(table)
-    layers = [
-        base.mark_area(color=colours.band).encode(x, y("low"), alt.Y2("high:Q")),
-        base.mark_line(color=colours.neutral, strokeWidth=2).encode(x, y("expected")),
-        base.mark_point(filled=True, size=30, color=colours.neutral).encode(x, y("expected"), tooltip=tooltip),
-    ]
-    realised = table.dropna(subset=["accuracy"])
-    if len(realised):
-        known = alt.Chart(realised)
-        layers.append(known.mark_rule(color=colours.under).encode(x, y("accuracy_low"), alt.Y2("accuracy_high:Q")))
-        layers.append(
-            known.mark_point(filled=True, shape="diamond", size=70, color=colours.under).encode(
-                x, y("accuracy"), tooltip=tooltip
-            )
-        )
-    return alt.layer(*layers).properties(height=300, title=title)

@@ -61,7 +61,7 @@ def confusion(table: pd.DataFrame, *, names: list[str], colours: Palette) -> alt
 
     Columns: label, answer, rows, share, wrong (share of wrong ones, missing on the diagonal), cell.
     """
-    side = max(260, min(560, 24 * len(names)))
+    side = max(320, min(560, 24 * len(names)))
     many = len(names) > 14
     labels = alt.Axis(labelLimit=110, labelOverlap=False, labelFontSize=10 if many else 12, ticks=False, domain=False)
     down = alt.Y("label:N", sort=names, title="Label", axis=labels)
@@ -70,7 +70,7 @@ def confusion(table: pd.DataFrame, *, names: list[str], colours: Palette) -> alt
         sort=names,
         title="Answered as",
         axis=alt.Axis(
-            labelAngle=-45,
+            labelAngle=-90,
             labelLimit=90,
             labelOverlap=False,
             labelFontSize=10 if many else 12,
@@ -105,8 +105,9 @@ def confusion(table: pd.DataFrame, *, names: list[str], colours: Palette) -> alt
     )
     layers = [diagonal, squares]
     if not many:
-        text = alt.Chart(table[table["rows"] > 0]).mark_text(fontSize=11, color=colours.text, tooltip=None)
-        layers.append(text.encode(across, down, text=alt.Text("rows:Q", format=",")))
+        ink = alt.condition(f"datum.wrong > {0.5 * most}", alt.value(colours.background), alt.value(colours.text))
+        text = alt.Chart(table[table["rows"] > 0]).mark_text(fontSize=11)
+        layers.append(text.encode(across, down, text=alt.Text("rows:Q", format=","), color=ink))
     return alt.layer(*layers).properties(height=side)
 
 

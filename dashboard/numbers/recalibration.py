@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,14 +14,18 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.feedback import Served
 from calibrant.calibration import Calibrator, Evaluation, evaluate, fit
+from calibrant.calibration.compare import Difference, compare
+from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.accumulate import statistics_of, statistics_of_probabilities
 from calibrant.dashboard.folder.artifacts import Model
+from calibrant.dashboard.folder.files import Stamp, stamp
 from calibrant.dashboard.jobs import command_line, environment
 from calibrant.errors import CalibrantError, DataError, ModelError
 from calibrant.serve.engine.deployed_formula import DeployedFormula
 
 FEWEST_LABELS = 50
 _SECONDS = 300
+_MOST = 8  # trials that are kept
 
 
 @dataclass(frozen=True)
@@ -31,14 +36,33 @@ class Trial:
     judged_rows: int
     before: Evaluation
     after: Evaluation
+    change: Mapping[str, Difference]  # on these, row by row, with paired intervals
     calibrator: Calibrator  # fitted on all labelled rows
     old_temperature: float | None
+
+    @property
+    def helps(self) -> bool:
+        """Surely: by the NLL, a proper score."""
+        return self.change["nll"].clear and self.change["nll"].difference < 0
 
 
 @dataclass(frozen=True)
 class Written:
     calibrator: Path
     model: Path
+
+
+_tried: dict[tuple[object, ...], Trial] = {}
+
+
+def tried(model: Model, served: Served, files: tuple[Stamp, ...]) -> Trial:
+    """`try_out`, kept as long as the log and the file are what they are."""
+    key = (files, stamp(model.path), served.model.sha256)
+    if key not in _tried:
+        if len(_tried) >= _MOST:
+            _tried.clear()
+        _tried[key] = try_out(model, served)
+    return _tried[key]
 
 
 def try_out(model: Model, served: Served) -> Trial:
@@ -76,6 +100,7 @@ def try_out(model: Model, served: Served) -> Trial:
         len(known) - half,
         evaluate(statistics_of(served.logits[known[half:]], labels[half:])),
         evaluate(statistics_of_probabilities(after, labels[half:])),
+        compare(softmax(served.logits[known[half:]].astype(np.float64)), after, labels[half:]),
         calibrator,
         parameters.get("temperature"),
     )

@@ -22,10 +22,14 @@ from calibrant.calibration.monitoring.expected_accuracy import ExpectedAccuracy,
 from calibrant.calibration.monitoring.rolling import LabelledRow, Rolling, rolling
 from calibrant.calibration.statistics.accumulate import statistics_of
 from calibrant.calibration.statistics.statistics import Statistics
+from calibrant.calibration.verdict.served import served_verdict
+from calibrant.calibration.verdict.verdict import Verdict
 from calibrant.dashboard.folder.artifacts import Model
 from calibrant.dashboard.folder.contents import card_of
 from calibrant.dashboard.folder.files import Stamp, stamp
 from calibrant.dashboard.folder.hashes import sha256
+from calibrant.dashboard.numbers import onset
+from calibrant.dashboard.numbers.onset import Onset
 from calibrant.errors import FormatError
 
 MOST_WINDOWS = 40
@@ -77,15 +81,40 @@ class Recent:
 
 @dataclass(frozen=True)
 class Traffic:
+    """Arrays in order of time."""
+
     rows: int
     times: NDArray[np.float64]
     confidence: NDArray[np.float64]
     predicted: NDArray[np.int64]
+    labels: NDArray[np.int64]  # -1: not known
+    order: NDArray[np.int64]  # where each row stands in the log
     latency: Latency | None
     windows: tuple[Window, ...]
     labelled: Labelled | None
     recent: Recent
     alarms: Mapping[str, AlarmState]
+    onsets: Mapping[str, Onset]  # of the alarms that have fired: since when
+    verdict: Verdict  # as the server says it
+
+
+@dataclass(frozen=True)
+class Part:
+    """Labelled rows of a span of time: what their answers claimed, and how often they were right."""
+
+    rows: int
+    claimed: float
+    realised: Measured
+
+
+def part(found: Traffic, start: float, end: float) -> Part | None:
+    """Of the labelled rows served from `start` until before `end`; None where there is none."""
+    inside = (found.times >= start) & (found.times < end) & (found.labels >= 0)
+    n = int(inside.sum())
+    if not n:
+        return None
+    right = float((found.predicted[inside] == found.labels[inside]).mean())
+    return Part(n, float(found.confidence[inside].mean()), Measured(right, *share_interval(right, n)))
 
 
 def log_stamps(folder: Path) -> tuple[Stamp, ...]:
@@ -122,40 +151,45 @@ def summarise(served: Served, card: ModelCard | None) -> Traffic:
     if len(known):
         statistics = statistics_of(logits[known], labels[known])
         labelled = Labelled(len(known), evaluate(statistics, class_names=served.model.classes), statistics)
-    recent, alarms = _as_watched(served, log_p, order, gap)
+    recent, alarms, onsets, verdict = _as_watched(served, log_p, order, gap)
     return Traffic(
         len(labels),
         times,
         confidence,
         predicted,
+        labels,
+        order,
         latency_of(took),
         _windows(times, confidence, predicted, labels, took, *gap),
         labelled,
         recent,
         alarms,
+        onsets,
+        verdict,
     )
 
 
 def _as_watched(
     served: Served, log_p: NDArray[np.float64], order: NDArray[np.int64], gap: tuple[float, float]
-) -> tuple[Recent, Mapping[str, AlarmState]]:
+) -> tuple[Recent, Mapping[str, AlarmState], Mapping[str, Onset], Verdict]:
     """What the server's monitor has seen since it began: rows in order of time, labels in the order of their arrival.
 
     log_p: rows in `order`.
     """
     watch = watch_of(served)
     alarms = Alarms(log_p.shape[1], watch)
-    answered = log_p[served.times[order] >= watch.since]
+    since = served.times[order] >= watch.since
+    answered, when = log_p[since], served.times[order][since]
     if len(served.again.times):  # the server counts a request that came twice as two, and labels one
         times, logits = served.traffic
         now = np.argsort(times, kind="stable")
-        answered = served_log_p(logits[now].astype(np.float64))[times[now] >= watch.since]
-    alarms.answered(answered)
+        since = times[now] >= watch.since
+        answered, when = served_log_p(logits[now].astype(np.float64))[since], times[now][since]
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     arrived = served.arrivals.times >= watch.since
     rows, first = served.arrivals.rows[arrived], served.arrivals.labels[arrived]
-    alarms.labelled(log_p[place[rows]], first)
+    onsets = onset.watch(alarms, answered, when, log_p[place[rows]], first, served.times[rows])
     window = [LabelledRow.of(log_p[place[row]], int(served.labels[row])) for row in rows[-watch.window :]]
     answered = (answered if len(answered) else log_p)[-watch.window :]
 
@@ -168,7 +202,8 @@ def _as_watched(
         rolling(window),
         expected(np.array([row.confidence for row in window])) if window else None,
     )
-    return recent, alarms.states()
+    states = alarms.states()
+    return recent, states, onsets, served_verdict(window, states)
 
 
 def watch_of(served: Served) -> Watch:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PER_PAGE = 24
 BESIDE = 8
-_SIDE, _SMALL = 150, 112
+_SIDE, SMALL = 150, 112
 _LOWER = {
     "bin": "Rows of the bin",
     "over": "Most over-confident",
@@ -126,11 +126,11 @@ def strip(
     names = predictions.source.class_names
     with st.container(horizontal=True, key=key, gap="small"):
         for row in shown:
-            with st.container(width=_SMALL, gap=None):
-                _picture(pictures.find(where, row.id), _SMALL)
+            with st.container(width=SMALL, gap=None):
+                picture(pictures.find(where, row.id), SMALL)
                 sign = ":material/check:" if row.label == row.predicted else ":material/close:"
-                sure = elements.percent(row.confidence, 1)
-                st.markdown(f":small[{sign} {plain(short(names[row.predicted], 12))} {sure}]")
+                name = plain(short(names[row.predicted], 14))
+                st.markdown(f":small[{sign} {name}]  \n:small[{elements.percent(row.confidence, 1)}]")
 
 
 def _cards(shown: list[rows.Row], predictions: PredictionsRef, where: tuple[Path, ...]) -> None:
@@ -155,7 +155,7 @@ def _cards(shown: list[rows.Row], predictions: PredictionsRef, where: tuple[Path
     with st.container(horizontal=True, key="cards"):
         for row, path in zip(shown, found, strict=True):
             with st.container(width=_SIDE, gap="small"):
-                _picture(path)
+                picture(path)
                 verdict = ":material/check:" if row.label == row.predicted else ":material/close:"
                 st.markdown(
                     f"{verdict} **{plain(short(names[row.predicted], 28))}** {elements.percent(row.confidence, 1)}"
@@ -163,7 +163,7 @@ def _cards(shown: list[rows.Row], predictions: PredictionsRef, where: tuple[Path
                 )
 
 
-def _picture(path: pictures.Shown | None, side: int = _SIDE) -> None:
+def picture(path: pictures.Shown | None, side: int = _SIDE) -> None:
     if path is None:
         st.markdown("*(no picture)*")
         return

@@ -93,6 +93,7 @@ def slide_decimal(
     default: float,
     help: str | None = None,
     about: str = "",
+    form: str | None = None,
 ) -> float:
     def read(text: str) -> float | None:
         try:
@@ -102,7 +103,7 @@ def slide_decimal(
         return value if low <= value <= high else None
 
     _place(key, read, min(high, max(low, default)), lambda value: low <= value <= high, about)
-    st.slider(label, low, high, step=step, key=key, help=help)
+    st.slider(label, low, high, step=step, key=key, help=help, format=form)
     return float(_publish(key, lambda value: f"{value:g}"))
 
 

@@ -80,7 +80,8 @@ def _wish(chosen: Chosen) -> Wish:
     try:
         return Wish(risk, wrong, handed, answering.proven(chosen.scored, risk), "")
     except ConfigError as error:
-        return Wish(risk, wrong, handed, None, elements.said(f"{error.what[:1].upper()}{error.what[1:]}"))
+        fix = f"; {error.fix}" if error.fix else ""
+        return Wish(risk, wrong, handed, None, elements.said(f"{error.what}{fix}"))
 
 
 def _line(chosen: Chosen, wish: Wish) -> float:
@@ -97,6 +98,7 @@ def _line(chosen: Chosen, wish: Wish) -> float:
         default=round(100 * set_now, 1) if set_now else start,
         about=f"{chosen.owner.name}|{chosen.predictions.name}",
         help="Answers that are less sure are handed to a human.",
+        form="%.1f",
     )
     if wish.proven is not None and percent == proven:
         return wish.proven.threshold

@@ -20,7 +20,7 @@ from calibrant.dashboard.folder.files import stamp, stamps
 from calibrant.dashboard.numbers import deployed, traffic
 from calibrant.dashboard.numbers.traffic import Traffic
 from calibrant.dashboard.views.diagrams import table_of
-from calibrant.dashboard.views.production import class_shares, recalibrate
+from calibrant.dashboard.views.production import class_shares, recalibrate, since
 from calibrant.dashboard.widgets import controls, elements
 
 _FRESH_SECONDS = 30
@@ -55,14 +55,24 @@ def render(shelf: Shelf) -> None:
         reference = _reference_control(shelf, one, model)
     for text in _remarks(feedback.damaged_lines, feedback.repeated_ids, len(feedback.labels_without_prediction)):
         st.warning(text, icon=":material/warning:")
+    files = traffic.log_stamps(log.path)
     growing = time.time() - _last_change(log) < _FRESH_SECONDS and _size(log) < traffic.LARGE_LOG
-    st.fragment(_live, run_every=4 if growing else None)(log, chosen, model, reference)
-    if model is None:
-        st.markdown(
-            "The deployed file that made these predictions is not below this folder, so it cannot be recalibrated here."
-        )
-    else:
-        recalibrate.render(model, one)
+    every = 4 if growing else None
+    with st.container(border=True, key="first-words"):
+        left, right = st.columns([6, 5])
+        with left:
+            st.fragment(_first_words, run_every=every)(log, chosen, model)
+        with right:
+            if model is None:
+                st.markdown(
+                    "The deployed file that made these predictions is not below this folder, so it cannot be "
+                    "recalibrated here."
+                )
+            else:
+                recalibrate.render(model, one, files)
+    st.fragment(_live, run_every=every)(log, chosen, model, reference)
+    if (found := _summary(log, chosen, model)) is not None:
+        since.before_and_after(shelf, model, one, found)
 
 
 def _last_change(log: FeedbackRef) -> float:
@@ -84,30 +94,38 @@ def _remarks(damaged: int, repeated: int, orphans: int) -> list[str]:
     return found
 
 
+def _summary(log: FeedbackRef, chosen: str, model: Model | None) -> Traffic | None:
+    files = traffic.log_stamps(log.path)
+    return traffic.summary(log.path, files, chosen, None if model is None else stamp(model.path))
+
+
+def _first_words(log: FeedbackRef, chosen: str, model: Model | None) -> None:
+    if (found := _summary(log, chosen, model)) is not None:
+        since.first_words(found)
+
+
 def _live(log: FeedbackRef, chosen: str, model: Model | None, reference: PredictionsRef | None) -> None:
     """The part that follows the log while the server writes it."""
-    files = traffic.log_stamps(log.path)
-    found = traffic.summary(log.path, files, chosen, None if model is None else stamp(model.path))
+    found = _summary(log, chosen, model)
     if found is None:
         st.info("The log no longer holds this file's predictions.", icon=":material/info:")
         return
+    left, right = st.columns([7, 5])
+    with left:
+        since.chart(found)
+    with right:
+        _reliability(found)
     _numbers(found)
     confidence = partial(_confidence, model=model, reference=reference)
-    parts: list[Callable[[Traffic], None]] = [_volume, _latency, confidence, _accuracy, _reliability]
+    parts: list[Callable[[Traffic], None]] = [_volume, _latency, confidence]
     columns = st.columns(2)
     for i, part in enumerate(parts):
         if i and i % 2 == 0:
             columns = st.columns(2)
         with columns[i % 2]:
             part(found)
-    with columns[1]:
-        st.markdown(
-            "Expected accuracy needs no labels: it is the mean confidence of the answers, corrected by what held-out "
-            "data said; the band is its 95 % interval. Diamonds are rows whose label has arrived. Where they leave the "
-            "band, and marks of the reliability diagram the grey one, confidence no longer means what it says."
-        )
     if model is not None and reference is not None:
-        class_shares.render(log, files, chosen, model, reference)
+        class_shares.render(log, traffic.log_stamps(log.path), chosen, model, reference)
     _alarms(found)
 
 
@@ -246,32 +264,6 @@ def _shares(confidence: np.ndarray[Any, Any], name: str) -> pd.DataFrame:
     return pd.DataFrame({"low": edges[:-1], "high": edges[1:], "share": count / max(1, len(confidence)), "rows": name})
 
 
-def _accuracy(found: Traffic) -> None:
-    windows = pd.DataFrame(
-        [
-            {
-                "row": w.last,
-                "from": w.first,
-                "expected": w.expected.value,
-                "low": w.expected.low,
-                "high": w.expected.high,
-                "labelled": w.labelled,
-                "accuracy": None if w.realised is None else w.realised.value,
-                "accuracy_low": None if w.realised is None else w.realised.low,
-                "accuracy_high": None if w.realised is None else w.realised.high,
-            }
-            for w in found.windows
-        ]
-    ).astype({"accuracy": float, "accuracy_low": float, "accuracy_high": float})
-    elements.chart(
-        "expected-accuracy",
-        windows,
-        partial(charts.expected, windows, title="Accuracy: expected (band), realised"),
-        alt="Expected and realised accuracy over the rows served",
-        key="chart-expected",
-    )
-
-
 def _reliability(found: Traffic) -> None:
     if found.labelled is None:
         st.markdown("The reliability diagram appears with the first labels.")
@@ -280,7 +272,7 @@ def _reliability(found: Traffic) -> None:
     elements.chart(
         "served-reliability",
         bins,
-        partial(diagrams.reliability, bins, title=f"Reliability, {found.labelled.rows:,} labelled rows", height=300),
+        partial(diagrams.reliability, bins, title=f"Reliability, {found.labelled.rows:,} labelled rows", height=260),
         alt="Reliability diagram of the labelled rows",
         key="chart-served-reliability",
     )

@@ -1,4 +1,4 @@
-"""The last part of Production: what recalibrating with the labels would bring, and the button that does it."""
+"""What to do on Production: whether recalibrating with the labels would help, and the button only where it does."""
 
 from __future__ import annotations
 
@@ -8,28 +8,33 @@ import streamlit as st
 from calibrant.artifacts.feedback import Served
 from calibrant.calibration.metrics.table import metric
 from calibrant.dashboard.folder.artifacts import Model
+from calibrant.dashboard.folder.files import Stamp
 from calibrant.dashboard.numbers import recalibration
 from calibrant.dashboard.numbers.recalibration import Trial
+from calibrant.dashboard.views.verdict import did_it_help
 from calibrant.dashboard.widgets import elements
 from calibrant.dashboard.widgets.markdown_escape import plain, short
 from calibrant.errors import CalibrantError
 
 
-def render(model: Model, served: Served) -> None:
-    st.subheader("Recalibrate with these labels")
+def render(model: Model, served: Served, files: tuple[Stamp, ...]) -> None:
+    """A button only where it surely helps."""
     try:
-        trial = recalibration.try_out(model, served)
+        with st.spinner("Trying to recalibrate"):
+            trial = recalibration.tried(model, served, files)
     except CalibrantError as error:
-        st.markdown(elements.said(error.what[:1].upper() + error.what[1:]) + ". " + elements.said(error.fix or ""))
+        words = elements.said(error.what[:1].upper() + error.what[1:]) + ". " + elements.said(error.fix or "")
+        st.markdown(f"**Would recalibrating help?** {words}")
         return
-    _trial_table(trial)
-    new = float(trial.calibrator.parameters["temperature"])
-    old = "none" if trial.old_temperature is None else f"{trial.old_temperature:.3f}"
-    st.markdown(f"Temperature of {plain(short(model.name, 60))}: {old}, fitted on all labelled rows: {new:.3f}.")
-    if st.button("Write a new calibrator and a new deployed file", icon=":material/save:", key="recalibrate"):
-        with st.spinner("Writing"):
-            written = recalibration.write(model, trial)
-        st.session_state["written"] = [written.calibrator.name, written.model.name]
+    st.markdown(
+        f"**Would recalibrating help?** {did_it_help(trial.change)} Fitted on the older {trial.fitted_rows:,} labelled "
+        f"rows, judged on the newer {trial.judged_rows:,}."
+    )
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if trial.helps:
+            _button(model, trial)
+        with st.popover("Figures", icon=":material/table:", type="tertiary", key="trial-figures"):
+            _trial_table(model, trial)
     if st.session_state.get("written"):
         calibrator, file = st.session_state["written"]
         st.success(
@@ -39,7 +44,17 @@ def render(model: Model, served: Served) -> None:
         )
 
 
-def _trial_table(trial: Trial) -> None:
+def _button(model: Model, trial: Trial) -> None:
+    if st.button("Write a new calibrator and a new deployed file", icon=":material/save:", key="recalibrate"):
+        with st.spinner("Writing"):
+            written = recalibration.write(model, trial)
+        st.session_state["written"] = [written.calibrator.name, written.model.name]
+
+
+def _trial_table(model: Model, trial: Trial) -> None:
+    new = float(trial.calibrator.parameters["temperature"])
+    old = "none" if trial.old_temperature is None else f"{trial.old_temperature:.3f}"
+    st.markdown(f"Temperature of {plain(short(model.name, 60))}: {old}, fitted on all labelled rows: {new:.3f}.")
     table = pd.DataFrame(
         [
             {"Number": m.title()}
@@ -55,8 +70,4 @@ def _trial_table(trial: Trial) -> None:
         key="trial-table",
         columns={c: st.column_config.NumberColumn(format="%.4f") for c in ("As served", "Recalibrated")},
     )
-    st.markdown(
-        f"A trial: fitted on the older {trial.fitted_rows:,} labelled rows, judged on the newer {trial.judged_rows:,}. "
-        + "; ".join(f"{m.name}: {m.help}" for m in map(metric, ("ece", "nll")))
-        + "."
-    )
+    st.markdown("; ".join(f"{m.name}: {m.help}" for m in map(metric, ("ece", "nll"))) + ".")
