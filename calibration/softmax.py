@@ -31,6 +31,13 @@ def softmax(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     return p
 
 
+def sigmoid(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """p = 1 / (1 + exp(-z)) of each value by itself, without overflow at either end."""
+    z = np.asarray(logits, np.float64)
+    small = np.exp(-np.abs(z))
+    return np.where(z >= 0, 1.0, small) / (1.0 + small)
+
+
 def log_sum_exp(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """log sum_k exp(z_k), along the last axis, which is left out."""
     z = np.asarray(logits, np.float64)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from calibrant.artifacts.foreign.outcome import OUTCOMES
+
 if TYPE_CHECKING:
     from calibrant.artifacts.model_card import ModelCard
 
@@ -28,7 +30,8 @@ def check(card: ModelCard) -> None:
         _require(isinstance(value, Mapping) or (value is None and name in _OPTIONAL_TABLES), name)
     _require(card.gauge in GAUGES, "gauge")
     _require(card.knobs in KNOB_MODES, "knobs")
-    _require(len(card.classes) >= 2, "classes")
+    _require(card.outcome in OUTCOMES, "outcome")
+    _require(len(card.classes) >= (1 if card.independent else 2), "classes")
     _require(all(isinstance(o, str) for o in card.outputs) and "logits" in card.outputs, "outputs")
     worst = (card.verify or {}).get("max_diff")
     _require(worst is None or (isinstance(worst, Mapping) and _number(worst.get("probabilities"))), "verify")

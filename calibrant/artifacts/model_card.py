@@ -16,22 +16,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts.card_checks import check
+from calibrant.artifacts.foreign.outcome import Outcome
 from calibrant.errors import ConfigError, FormatError
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.shares import log_prior_ratio
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 2: independent labels and rows of numbers, which a reader of version 1 would take for others
 KEY = "calibrant"
 _WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)  # of a block of another shape
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What the graph's `images` input takes: uint8 NHWC (normalised in the graph) or float32 NCHW (by the caller)."""
+    """What the graph's input takes: `images`, uint8 NHWC (normalised in the graph) or float32 NCHW (by the caller), or
+    `rows`, float32 of layout NF, which are no pictures."""
 
     name: str = "images"
     dtype: str = "uint8"
     layout: str = "NHWC"
+
+    @property
+    def pictures(self) -> bool:
+        return self.layout != "NF"
+
+
+def rows_preprocessing(width: int) -> Preprocessing:
+    """Of a file that takes rows of numbers: nothing is done to them, and the size is one row."""
+    return Preprocessing((1, width), 1, "squash", "nearest", (0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -93,6 +104,7 @@ class ModelCard:
     name: str = "model"
     input: InputSpec = InputSpec()
     outputs: tuple[str, ...] = ("probabilities", "logits")
+    outcome: Outcome = "exclusive"  # independent: probabilities are sigmoids, one for each label
     class_temperatures: tuple[float, ...] | None = None
     gauge: str = "none"  # of the class temperatures, see the VACE loss
     calibrator: Mapping[str, Any] | None = None  # the calibrator's own JSON
@@ -117,10 +129,20 @@ class ModelCard:
 
     def to_dict(self) -> dict[str, Any]:
         """The block with its own hash in it."""
-        block = {"kind": "deployed-model", "format_version": FORMAT_VERSION, **asdict(self)}
+        block = {"kind": "deployed-model", "format_version": self._version, **asdict(self)}
+        if self._version == 1:
+            del block["outcome"]
         block["hashes"] = {k: v for k, v in self.hashes.items() if k != "block"}
         block["hashes"]["block"] = _block_hash(block)
         return block
+
+    @property
+    def independent(self) -> bool:
+        return self.outcome == "independent"
+
+    @property
+    def _version(self) -> int:
+        return FORMAT_VERSION if self.independent or not self.input.pictures else 1
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), allow_nan=False, ensure_ascii=False)

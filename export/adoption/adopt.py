@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant._version import __version__
-from calibrant.artifacts.model_card import ModelCard, Prior
+from calibrant.artifacts.foreign.feature_table import FeatureTable
+from calibrant.artifacts.foreign.outcome import Outcome
+from calibrant.artifacts.model_card import InputSpec, ModelCard, Prior, rows_preprocessing
 from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.errors import CheckFailed, ConfigError, DataError, ModelError, did_you_mean
 from calibrant.export.adoption.body import ForeignBody, Seen, make_body
@@ -22,8 +24,8 @@ from calibrant.export.adoption.ending import RANK, Ending, Walk
 from calibrant.export.adoption.foreign import Foreign
 from calibrant.export.adoption.input_side import ForeignInput, read_input
 from calibrant.export.adoption.original import Array, Original, level_of
-from calibrant.export.adoption.output_kind import agreed, check_kind, floor_of
-from calibrant.export.adoption.pictures import Pictures, random_pictures
+from calibrant.export.adoption.output_kind import agreed, check_kind, floor_of, kind_of_numbers
+from calibrant.export.adoption.pictures import Pictures, given_rows
 from calibrant.export.adoption.preprocess.declared import Declared, Flags, read_declared
 from calibrant.export.adoption.preprocess.diagnosis import Diagnosis, candidates_of, diagnose, hint, with_resizes
 from calibrant.export.adoption.proof import Proof, prove, require
@@ -49,6 +51,7 @@ class Found:
     ending: Ending
     seen: Seen
     floor: float | None  # of probabilities whose logarithm stands in for logits
+    independent: bool = False  # labels do not exclude one another
 
 
 @dataclass(frozen=True)
@@ -69,13 +72,14 @@ def adopt(
     path: str | Path,
     out: str | Path,
     *,
-    classes: Sequence[str] | str | Path,
+    classes: Sequence[str] | str | Path | None = None,
     preprocess: str | None = None,
     flags: Flags | None = None,
     size: tuple[int, int] | None = None,
     data: str | Path | None = None,
     output: str | None = None,
     output_kind: str | None = None,
+    outcome: Outcome | None = None,
     fix_preprocess: bool = False,
     train_prior: Sequence[float] | None = None,
     name: str | None = None,
@@ -85,26 +89,47 @@ def adopt(
 ) -> Adoption:
     """Writes `out`, a deployed file that says what the foreign file `path` says, and gives what was found.
 
-    classes: names in the order of the outputs, or a file of them. preprocess: a preprocessor_config.json, a timm
-    config, `timm:NAME` or `torchvision:NAME`; `flags` win over it. data: pictures in any layout; with labels they give
-    accuracy and the diagnosis of the preprocessing, which `fix_preprocess` puts right.
+    classes: names in the order of the outputs, or a file of them; needed where the file does not name them itself.
+    outcome: independent where a picture may have several labels; told from sigmoids. preprocess: a
+    preprocessor_config.json, a timm config, `timm:NAME` or `torchvision:NAME`; `flags` win over it. data: pictures in
+    any layout; with labels they give accuracy and the diagnosis of the preprocessing, which `fix_preprocess` mends.
     """
     out = Path(out)
     check_kind(output_kind)
     foreign = Foreign.load(path)
-    names = read_names(classes)
+    names = _names(foreign, classes)
     taken = read_input(foreign.model, wanted=size)
-    declared = (flags or Flags()).applied(read_declared(preprocess, taken.size or size))
-    shape = taken.size or size or (None if declared.guessed else declared.preprocessing.size)
+    declared = (
+        _nothing_done(taken, preprocess, flags)
+        if taken.rows
+        else (flags or Flags()).applied(read_declared(preprocess, taken.size or size))
+    )
+    shape = taken.size or size or (None if preprocess is None else declared.preprocessing.size)
     if shape is None:
         raise ConfigError(
             "the graph leaves the size of its pictures open", where=path, fix="say it: --size 224, or --size 224x192"
         )
     declared = declared.with_size(shape)
-    found = find(foreign, taken, declared, names, output=output, output_kind=output_kind)
-    original = Original.open(path, taken, found.output, found.kind, len(names), precision=foreign.precision)
-    pictures = None if data is None else Pictures.of(data, names)
-    notes, diagnosis, accuracy = [], None, None
+    found = find(foreign, taken, declared, names, output=output, output_kind=output_kind, outcome=outcome)
+    original = Original.open(
+        path,
+        taken,
+        found.output,
+        found.kind,
+        len(names),
+        precision=foreign.precision,
+        independent=found.independent,
+        floor=found.floor,
+    )
+    notes, diagnosis, accuracy = _told(found), None, None
+    sets: dict[str, NDArray[Any]] = {"random": taken.random(RANDOM, shape)}
+    pictures = None
+    if data is not None and taken.rows:
+        table = given_rows(data, names, taken.width)
+        sets["given"] = table.features
+        accuracy = _accuracy(original, declared, table) if found.kind != "label" else None
+    elif data is not None:
+        pictures = Pictures.of(data, names, independent=found.independent)
     if pictures is not None and found.kind != "label":
         pixels = pictures.pixels(declared.preprocessing)
         if pictures.labelled:
@@ -117,11 +142,10 @@ def adopt(
             if not diagnosis.blind:
                 diagnosis = with_resizes(diagnosis, original, declared, pictures.pixels, pictures.labels)
             accuracy = diagnosis.declared.accuracy
-        else:
+        elif not found.independent:
             best, given = hint(original, declared, pixels)
             if best != given:
                 notes.append(f"a hint, for want of labels: the network is surest of itself with {best}, not {given}")
-    sets: dict[str, NDArray[np.uint8]] = {"random": random_pictures(RANDOM, shape)}
     if pictures is not None:
         sets["given"] = pictures.pixels(declared.preprocessing)
     expected = {n: (x, original.of_pixels(x, declared)) for n, x in sets.items()}
@@ -143,6 +167,49 @@ def adopt(
     return Adoption(card, found, body, declared, proof, accuracy, diagnosis, tuple(notes))
 
 
+def _names(foreign: Foreign, classes: Sequence[str] | str | Path | None) -> tuple[str, ...]:
+    """As given, which must be the file's own where it has names and not numbers; else the file's own."""
+    own = foreign.table.classes
+    if classes is None:
+        if own is None:
+            raise ConfigError("does not name its classes", where=foreign.path, fix="give them: --classes names.txt")
+        return checked_names(own)
+    names = read_names(classes)
+    if own is not None and not all(name.lstrip("-").isdigit() for name in own) and names != own:
+        wrong = next((i for i, (a, b) in enumerate(zip(names, own, strict=False)) if a != b), min(len(names), len(own)))
+        raise ConfigError(
+            f"the file names its classes itself, and number {wrong} differs",
+            where=foreign.path,
+            fix="leave --classes out, or put it in this order: "
+            + ", ".join(own[:8])
+            + (", ..." if len(own) > 8 else ""),
+        )
+    return names
+
+
+def _nothing_done(taken: ForeignInput, preprocess: str | None, flags: Flags | None) -> Declared:
+    if preprocess is not None or (flags is not None and flags != Flags()):
+        raise ConfigError("takes rows of numbers, not pictures", where="--preprocess", fix="leave it out")
+    return Declared(rows_preprocessing(taken.width), source="nothing: rows go in as they are")
+
+
+def _accuracy(original: Original, declared: Declared, table: FeatureTable) -> float | None:
+    known = table.labels >= 0
+    if not known.any():
+        return None
+    p = original.of_pixels(table.features[known], declared)
+    return float((p.argmax(1) == table.labels[known]).mean())
+
+
+def _told(found: Found) -> list[str]:
+    if not found.independent or found.kind != "sigmoid":
+        return []
+    return [
+        "one sigmoid a label: labels are independent, each has a probability of its own. If exactly one is true in "
+        "every picture, --outcome exclusive makes a softmax of the same logits"
+    ]
+
+
 def read_names(classes: Sequence[str] | str | Path) -> tuple[str, ...]:
     """Class names, or a text file with one a line."""
     if isinstance(classes, str | Path):
@@ -160,6 +227,7 @@ def find(
     *,
     output: str | None = None,
     output_kind: str | None = None,
+    outcome: Outcome | None = None,
 ) -> Found:
     """Which output to take, what it is, and where the logits behind it are."""
     model, classes = foreign.model, len(names)
@@ -167,7 +235,7 @@ def find(
     inside = {before: now for now, before in foreign.outputs.items()}
     if output is not None and output not in inside:
         raise ConfigError(f'has no output "{output}"', where=foreign.path, fix=did_you_mean(output, inside))
-    pixels = random_pictures(RANDOM, declared.preprocessing.size)
+    pixels = taken.random(RANDOM, declared.preprocessing.size)
     rows = taken.feed(pixels, declared)
     near = near_the_end(graph, list(foreign.outputs))
     few = taken.batch or 2
@@ -177,6 +245,8 @@ def find(
     walk = Walk(graph, per_row, foreign.opset)
     endings = {o: walk.of(o) for o in foreign.outputs if output is None or o == inside[output]}
     fitting = {o: e for o, e in endings.items() if _columns(per_row, e.logits) in _allowed(classes)}
+    numbers = {o: e for o, e in fitting.items() if per_row[e.logits].dtype.kind == "f"}
+    fitting = numbers or fitting  # labels of two classes are one column too
     if not fitting:
         raise ModelError(
             _no_output(endings, per_row, classes),
@@ -189,18 +259,21 @@ def find(
     values = run_rows(
         session(foreign.path, level=level_of(foreign.precision)), taken.name, rows, [told], batch=taken.batch
     )[told]
-    if output_kind is None:
+    if output_kind is None and taken.rows and ending.kind == "logits" and not ending.chosen:
+        kind = kind_of_numbers(values, foreign.precision)  # forests and neighbours vote: no operator says so
+        kind = "margin" if foreign.table.margin and kind == "logits" else kind
+    elif output_kind is None:
         kind = agreed(told, ending, values, foreign.precision)
     else:
         kind = "label" if ending.chosen else output_kind
         if ending.kind != output_kind:  # what a person says stands; nothing is walked through that says otherwise
             ending = Ending("logits", chosen)
-    if kind == "sigmoid" and values[0].size > 2 and output_kind is None:
+    independent = outcome == "independent"
+    if kind == "sigmoid" and values[0].size > 1 and outcome is None:
+        independent = True
+    if independent and kind not in ("logits", "sigmoid"):
         raise ModelError(
-            f'output "{told}" ends in one sigmoid a class: a picture may have several labels, and a calibrated softmax '
-            "would be another model",
-            where=foreign.path,
-            fix="if each picture has exactly one label, say --output-kind sigmoid: its logits are taken as a softmax's",
+            f'output "{told}" holds {kind}: of independent labels, logits or sigmoids are read', where=foreign.path
         )
     if kind == "label" and values.dtype.kind not in "iu":
         raise ModelError(
@@ -209,10 +282,12 @@ def find(
             fix="export the network with all its scores, or with their labels too",
         )
     if ending.kind == "logits" and kind in ("probabilities", "percent", "sigmoid"):
-        if kind == "sigmoid" and values[0].size > 2:
+        if kind == "sigmoid" and values[0].size > 1:
             raise ModelError("its sigmoid is not in the graph as such, so there are no logits", where=foreign.path)
         floor = floor_of(values)
-    return Found(foreign, taken, told, kind, ending, seen, floor)
+    if kind == "sigmoid" and not independent and values[0].size == 1:
+        kind = "probabilities"  # of the second class
+    return Found(foreign, taken, told, kind, ending, seen, floor, independent)
 
 
 def _allowed(classes: int) -> tuple[int, ...]:
@@ -221,7 +296,7 @@ def _allowed(classes: int) -> tuple[int, ...]:
 
 def _columns(arrays: dict[str, NDArray[Any]], value: str) -> int:
     array = arrays.get(value)
-    return -1 if array is None else int(array[0].size)
+    return -1 if array is None else int(np.asarray(array[0]).size)
 
 
 def _no_output(endings: dict[str, Ending], arrays: dict[str, NDArray[Any]], classes: int) -> str:
@@ -259,6 +334,8 @@ def _card(found: Found, body: ForeignBody, declared: Declared, names: tuple[str,
     return ModelCard(
         classes=names,
         preprocessing=declared.preprocessing,
+        input=InputSpec("rows", "float32", "NF") if found.taken.rows else InputSpec(),
+        outcome="independent" if found.independent else "exclusive",
         name=name,
         head=body.head,
         source={"model": name, "checkpoint_sha256": foreign.sha256},
@@ -283,6 +360,7 @@ def _card(found: Found, body: ForeignBody, declared: Declared, names: tuple[str,
             "output": found.output,
             "kind": found.kind,
             "behind": behind,
+            "floor": found.floor,
             "head": body.found,
             "colour": "BGR" if declared.bgr else "RGB",
             "preprocessing": declared.source,
@@ -296,7 +374,7 @@ def write(
     out: Path,
     card: ModelCard,
     body: ForeignBody,
-    expected: Mapping[str, tuple[NDArray[np.uint8], Array]],
+    expected: Mapping[str, tuple[NDArray[Any], Array]],
     kind: str,
     precision: str,
 ) -> tuple[ModelCard, Proof]:
@@ -309,7 +387,14 @@ def write(
         draft = Path(folder) / out.name
         save(body.model, draft)
         write_deployed(OnnxFile.open(draft), draft, card, tail)
-        proof = prove(draft, expected, kind, precision, body.batch if isinstance(body.batch, int) else None)
+        proof = prove(
+            draft,
+            expected,
+            kind,
+            precision,
+            body.batch if isinstance(body.batch, int) else None,
+            independent=card.independent,
+        )
         require(proof, out)
         card = write_deployed(OnnxFile.open(draft), draft, replace(card, verify=proof.to_dict()), tail)
         for data in OnnxFile.open(draft).external_files():

@@ -17,7 +17,7 @@ from calibrant.errors import DataError, FormatError
 from calibrant.export.adoption.foreign import sha256_of
 from calibrant.export.adoption.input_side import ForeignInput
 from calibrant.export.adoption.original import Original
-from calibrant.export.adoption.pictures import Pictures, random_pictures
+from calibrant.export.adoption.pictures import Pictures, given_rows
 from calibrant.export.adoption.preprocess.declared import Declared
 from calibrant.export.adoption.proof import Proof, prove
 from calibrant.export.checks.inspection import check_intact
@@ -35,7 +35,8 @@ def verify_adopted(path: Path, against: Path | None, images: Path | None) -> tup
     block = card.adopted or {}
     original = original_of(card, block, _foreign(path, against, block), path)
     declared = Declared(card.preprocessing, block.get("colour") == "BGR")
-    pictures = None if images is None else Pictures.of(images, card.classes)
+    rows = not card.input.pictures
+    pictures = None if images is None or rows else Pictures.of(images, card.classes, independent=card.independent)
     with tempfile.TemporaryDirectory(prefix="calibrant-verify-") as folder:
         bare = Path(folder) / path.name
         plain = replace(
@@ -44,12 +45,15 @@ def verify_adopted(path: Path, against: Path | None, images: Path | None) -> tup
         retail(file, plain, "for a comparison", bare)
         if card.precision.get("dtype") != block.get("precision"):
             return _statistics(bare, path, plain, original, declared, images)
-        sets: dict[str, NDArray[np.uint8]] = {"random": random_pictures(RANDOM, card.preprocessing.size)}
+        sets: dict[str, NDArray[Any]] = {"random": original.taken.random(RANDOM, card.preprocessing.size)}
         if pictures is not None:
             sets["given"] = pictures.pixels(card.preprocessing)
+        elif images is not None:
+            sets["given"] = given_rows(images, card.classes, original.taken.width).features
         expected = {n: (x, original.of_pixels(x, declared)) for n, x in sets.items()}
         batch = block.get("batch")
-        proof = prove(bare, expected, original.kind, str(block["precision"]), batch if isinstance(batch, int) else None)
+        fixed = batch if isinstance(batch, int) else None
+        proof = prove(bare, expected, original.kind, str(block["precision"]), fixed, independent=card.independent)
     said = "agrees with" if proof.passed else "DOES NOT agree with"
     lines = [proof.line, f"{path}: {said} {block.get('file')}, the file that it was adopted from"]
     return {**proof.to_dict(), "failure": failure(proof)}, lines
@@ -79,11 +83,21 @@ def original_of(card: ModelCard, block: Mapping[str, Any], foreign: Path, where:
     try:
         taken = block["input"]
         size = None if taken["size"] is None else (int(taken["size"][0]), int(taken["size"][1]))
-        found = ForeignInput(taken["name"], int(taken["elem"]), taken["layout"], size, taken["batch"])
+        width = size[1] if taken["layout"] == "NF" and size is not None else 0
+        found = ForeignInput(taken["name"], int(taken["elem"]), taken["layout"], size, taken["batch"], width)
         kind, output, precision = str(block["kind"]), str(block["output"]), str(block["precision"])
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"its card does not say what it was adopted from ({error})", where=where) from None
-    return Original.open(foreign, found, output, kind, len(card.classes), precision=precision)
+    return Original.open(
+        foreign,
+        found,
+        output,
+        kind,
+        len(card.classes),
+        precision=precision,
+        independent=card.independent,
+        floor=block.get("floor"),
+    )
 
 
 def _foreign(path: Path, against: Path | None, block: Mapping[str, Any]) -> Path:

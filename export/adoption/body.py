@@ -83,7 +83,7 @@ def make_body(
         half = seen.arrays[found.source].dtype != np.float32 if found.source in seen.arrays else False
         add_features(model, found, "features", batch=rows, half=half)
         weight, bias = found.weight, found.bias
-        if columns == 1:  # one sigmoid is a softmax over [0, s]
+        if columns == 1 and classes == 2:  # one sigmoid is a softmax over [0, s]
             weight = np.vstack([np.zeros_like(weight), weight])
             bias = np.concatenate([np.zeros_like(bias), bias])
         width, kept = weight.shape[1], "features"
@@ -91,7 +91,7 @@ def make_body(
     cut(model, {kept})
     model = raised(model, {taken.name: seen.feed}, kept)
     add_prologue(model, taken, declared, declared.preprocessing.size)
-    batch = free_batch(model, kept, taken.batch, declared.preprocessing.size)
+    batch = free_batch(model, kept, taken.batch, taken, declared.preprocessing.size)
     return ForeignBody(model, head, weight, bias, width, batch)
 
 
@@ -127,11 +127,11 @@ def _add_logits(
 
     value = put("Cast", put("Flatten", value, axis=1), to=TensorProto.FLOAT)
     if floor is not None:
-        if columns == 1:
+        if columns == 1 and classes == 2:
             value = put("Concat", put("Sub", constant("adopted_one", 1.0), value), value, axis=1)
             columns = 2
         value = put("Log", put("Max", value, constant("adopted_floor", floor)))
-    elif columns == 1:
+    elif columns == 1 and classes == 2:
         value = put("Concat", put("Mul", value, constant("adopted_zero", 0.0)), value, axis=1)
     put("Identity", value, output="raw_logits")
     graph.value_info.append(helper.make_tensor_value_info("raw_logits", TensorProto.FLOAT, [rows, classes]))

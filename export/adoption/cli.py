@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from calibrant.artifacts.foreign.outcome import OUTCOMES, Outcome
 from calibrant.errors import ConfigError
 
 PATH = click.Path(path_type=Path)
@@ -15,7 +16,11 @@ PATH = click.Path(path_type=Path)
 @click.command()
 @click.argument("foreign", type=PATH)
 @click.option("--out", type=PATH, required=True, help="The .onnx file to write.")
-@click.option("--classes", type=PATH, required=True, help="Text file with a class name a line, in the outputs' order.")
+@click.option(
+    "--classes",
+    type=PATH,
+    help="Text file with a class name a line, in the outputs' order, unless the file names them.",
+)
 @click.option(
     "--preprocess",
     help="A preprocessor_config.json of Hugging Face (hf:FILE), a timm config.json, timm:NAME, or torchvision:NAME "
@@ -35,6 +40,11 @@ PATH = click.Path(path_type=Path)
 @click.option("--interpolation", help="bilinear, bicubic, nearest, lanczos, box or hamming.")
 @click.option("--output", help="Which output to take, where several could be the classes.")
 @click.option("--output-kind", help="What it is where structure and numbers disagree: logits, probabilities, ...")
+@click.option(
+    "--outcome",
+    type=click.Choice(OUTCOMES),
+    help="independent: several labels a picture.  [default: told from sigmoids]",
+)
 @click.option("--train-prior", help="Class shares of its training set, for calibrant adjust: 0.2,0.8 or a file.")
 @click.option("--name", help="Name of the model in the file.")
 @click.option("--description", default="", help="A sentence on the model, for its card.")
@@ -44,7 +54,7 @@ PATH = click.Path(path_type=Path)
 def adopt(
     foreign: Path,
     out: Path,
-    classes: Path,
+    classes: Path | None,
     preprocess: str | None,
     data: Path | None,
     fix_preprocess: bool,
@@ -58,6 +68,7 @@ def adopt(
     interpolation: str | None,
     output: str | None,
     output_kind: str | None,
+    outcome: Outcome | None,
     train_prior: str | None,
     name: str | None,
     description: str,
@@ -83,8 +94,12 @@ def adopt(
         raise ConfigError(f'"{out.name}" does not end in .onnx', where="--out")
     if fix_preprocess and data is None:
         raise ConfigError("needs labelled pictures", where="--fix-preprocess", fix="give --data DIR")
-    names = adopting.read_names(classes)
-    prior = None if train_prior is None else read_prior(train_prior, names, where="--train-prior").tolist()
+    names = None if classes is None else adopting.read_names(classes)
+    prior = None
+    if train_prior is not None:
+        if names is None:
+            raise ConfigError("needs --classes, whose shares it gives", where="--train-prior")
+        prior = read_prior(train_prior, names, where="--train-prior").tolist()
     done = adopting.adopt(
         foreign,
         out,
@@ -95,6 +110,7 @@ def adopt(
         output=output,
         flags=Flags(_three(mean, "--mean"), _three(std, "--std"), scale, colour, resize, crop, interpolation),
         output_kind=output_kind,
+        outcome=outcome,
         fix_preprocess=fix_preprocess,
         train_prior=prior,
         name=name,

@@ -13,11 +13,12 @@ from onnx.inliner import inline_local_functions
 from calibrant.artifacts.model_card import KEY
 from calibrant.artifacts.onnx_file import KNOBS, OWN, OnnxFile
 from calibrant.errors import FormatError, ModelError
+from calibrant.export.adoption.table_classifier import TableClassifier, open_up
 from calibrant.export.graph.cutting import rename_all
 from calibrant.export.graph.tail import OUTPUTS
 
 IR_VERSION = 8  # from 4 on weights need not be inputs too; 8 is what every deployed file has
-RESERVED = {"images", "raw_logits", *OUTPUTS, *KNOBS}
+RESERVED = {"images", "rows", "raw_logits", *OUTPUTS, *KNOBS}
 _QUANTIZED = (
     "QuantizeLinear", "DynamicQuantizeLinear", "QLinear", "ConvInteger", "MatMulInteger", "QGemm", "QAttention",
     "DynamicQuantizeMatMul",
@@ -36,6 +37,7 @@ class Foreign:
     opset: int
     producer: str
     sha256: str
+    table: TableClassifier = TableClassifier()  # what operators of tabular classifiers say
 
     @classmethod
     def load(cls, path: str | Path) -> Foreign:
@@ -57,10 +59,12 @@ class Foreign:
         graph.input.extend(kept)
         model.ir_version = max(model.ir_version, IR_VERSION)
         before = [o.name for o in graph.output]
+        table = open_up(model)
         _free_names(graph)
         outputs = dict(zip((o.name for o in graph.output), before, strict=True))
         opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
-        return cls(path, model, outputs, precision_of(model), opset, file.producer or "unknown", sha256_of(path))
+        producer = file.producer or "unknown"
+        return cls(path, model, outputs, precision_of(model), opset, producer, sha256_of(path), table)
 
 
 def _refuse_own(file: OnnxFile) -> None:

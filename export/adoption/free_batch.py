@@ -6,18 +6,21 @@ import numpy as np
 import onnx
 
 from calibrant.errors import ModelError
+from calibrant.export.adoption.input_side import ForeignInput
 from calibrant.export.adoption.values import run_values
 from calibrant.export.graph.head import Graph
 
 
-def free_batch(model: onnx.ModelProto, kept: str, batch: int | None, size: tuple[int, int]) -> int | str:
-    """Changes `model` (input `images`, output `kept`) to any number of rows, or leaves it: "N", or its batch size.
+def free_batch(
+    model: onnx.ModelProto, kept: str, batch: int | None, taken: ForeignInput, size: tuple[int, int]
+) -> int | str:
+    """Changes `model` (its input is ours already) to any number of rows, or leaves it: "N", or its batch size.
 
     Networks that expand a constant over the batch (class tokens, windows) stay fixed; nothing is repaired there but
     shapes that begin with the batch size.
     """
     if batch is None:
-        if _runs_freely(model, kept, model, 4, size):
+        if _runs_freely(model, kept, model, 4, taken, size):
             return "N"
         raise ModelError(
             "says that its batch size is free but runs only at one", fix="export it with a dynamic batch axis"
@@ -33,25 +36,27 @@ def free_batch(model: onnx.ModelProto, kept: str, batch: int | None, size: tuple
                 dims[0].dim_param = "N"
         if reshapes:
             _open_reshapes(freed, batch)
-        if _runs_freely(freed, kept, model, batch, size):
+        if _runs_freely(freed, kept, model, batch, taken, size):
             model.CopyFrom(freed)
             return "N"
     return batch
 
 
-def _runs_freely(freed: onnx.ModelProto, kept: str, fixed: onnx.ModelProto, batch: int, size: tuple[int, int]) -> bool:
+def _runs_freely(
+    freed: onnx.ModelProto, kept: str, fixed: onnx.ModelProto, batch: int, taken: ForeignInput, size: tuple[int, int]
+) -> bool:
     """One row and three give what they give in a batch of the graph's own size."""
     count = max(batch, 3)
-    pixels = np.random.default_rng(1).integers(0, 256, (count, *size, 3)).astype(np.uint8)
+    pixels = taken.random(count, size)
     whole = -(-count // batch) * batch
     padded = np.concatenate([pixels, np.repeat(pixels[-1:], whole - count, axis=0)])
-    rows = [run_values(fixed, [kept], {"images": padded[i : i + batch]})[kept] for i in range(0, whole, batch)]
+    rows = [run_values(fixed, [kept], {taken.ours: padded[i : i + batch]})[kept] for i in range(0, whole, batch)]
     expected = np.concatenate(rows)
     if len(expected) != whole:
         return False
     for some in (1, 3):
         try:
-            got = run_values(freed, [kept], {"images": pixels[:some]})[kept]
+            got = run_values(freed, [kept], {taken.ours: pixels[:some]})[kept]
         except Exception:  # onnxruntime's exception types share no public base
             return False
         if got.shape != (some, *expected.shape[1:]):

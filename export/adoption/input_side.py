@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from calibrant.errors import ModelError
+from calibrant.export.adoption.pictures import random_pictures
 from calibrant.export.adoption.preprocess.declared import Declared
 from calibrant.export.graph.head import Graph
 
@@ -43,8 +44,23 @@ class ForeignInput:
         """Bytes go in, so the graph scales them itself."""
         return bool(self.elem == TensorProto.UINT8)
 
-    def feed(self, pixels: NDArray[np.uint8], declared: Declared) -> NDArray[Any]:
-        """Pictures [N, H, W, 3] as the foreign file takes them."""
+    @property
+    def ours(self) -> str:
+        """The name of the adopted file's input."""
+        return "rows" if self.rows else "images"
+
+    def random(self, count: int, size: tuple[int, int]) -> NDArray[Any]:
+        """Pictures, or rows of numbers of many magnitudes."""
+        if not self.rows:
+            return random_pictures(count, size)
+        rng = np.random.default_rng(0)
+        spread = 10.0 ** rng.uniform(-1, 1.5, (count, 1))
+        return (spread * rng.normal(0.5, 1, (count, self.width))).astype(np.float32)
+
+    def feed(self, pixels: NDArray[Any], declared: Declared) -> NDArray[Any]:
+        """Pictures [N, H, W, 3], or rows [N, F], as the foreign file takes them."""
+        if self.rows:
+            return np.ascontiguousarray(pixels.astype(DTYPES[self.elem]))
         if self.scaled_inside:
             x: NDArray[Any] = pixels[..., ::-1] if declared.bgr else pixels
             return np.ascontiguousarray(x if self.layout == "NHWC" else np.moveaxis(x, -1, 1))
@@ -71,7 +87,9 @@ def read_input(model: onnx.ModelProto, *, wanted: tuple[int, int] | None = None)
     dims = [d.dim_value if d.HasField("dim_value") else None for d in value.type.tensor_type.shape.dim]
     batch = dims[0] if dims and dims[0] else None
     if len(dims) == 2:
-        return ForeignInput(value.name, elem, "NF", None, batch, dims[1] or 0)
+        if not dims[1]:
+            raise ModelError(f'its input "{value.name}" does not say how many numbers a row has')
+        return ForeignInput(value.name, elem, "NF", (1, dims[1]), batch, dims[1])
     if len(dims) != 4:
         raise ModelError(f'its input "{value.name}" has {len(dims)} axes {dims}, expected pictures [N, 3, H, W]')
     layout = _layout(model, value.name, dims)
@@ -117,6 +135,11 @@ def _first_taker(graph: Graph, name: str) -> str | None:
 def add_prologue(model: onnx.ModelProto, taken: ForeignInput, declared: Declared, size: tuple[int, int]) -> None:
     """Puts the pixels' way in before the network: its input is `images`, uint8 [N, H, W, 3], from now on."""
     graph = model.graph
+    if taken.rows:
+        rows = helper.make_tensor_value_info("rows", TensorProto.FLOAT, [taken.batch or "N", taken.width])
+        first = helper.make_node("Cast", ["rows"], [taken.name], name=f"{PREFIX}rows", to=taken.elem)
+        _replace(graph, [first, *_copies(graph)], rows)
+        return
     nodes: list[onnx.NodeProto] = []
     value, channels = "images", 3
     if taken.layout == "NCHW":
@@ -139,11 +162,19 @@ def add_prologue(model: onnx.ModelProto, taken: ForeignInput, declared: Declared
     if value == "images":
         value = _put(nodes, "Identity", value)
     nodes[-1].output[0] = taken.name
-    rest = [onnx.NodeProto.FromString(n.SerializeToString()) for n in graph.node]
+    images = helper.make_tensor_value_info("images", TensorProto.UINT8, [taken.batch or "N", *size, 3])
+    _replace(graph, [*nodes, *_copies(graph)], images)
+
+
+def _copies(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    return [onnx.NodeProto.FromString(n.SerializeToString()) for n in graph.node]
+
+
+def _replace(graph: onnx.GraphProto, nodes: list[onnx.NodeProto], taken: onnx.ValueInfoProto) -> None:
     del graph.node[:]
-    graph.node.extend([*nodes, *rest])
+    graph.node.extend(nodes)
     del graph.input[:]
-    graph.input.append(helper.make_tensor_value_info("images", TensorProto.UINT8, [taken.batch or "N", *size, 3]))
+    graph.input.append(taken)
 
 
 def _put(nodes: list[onnx.NodeProto], op: str, *inputs: str, **attributes: Any) -> str:

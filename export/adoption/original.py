@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.softmax import softmax
+from calibrant.calibration.softmax import sigmoid, softmax
 from calibrant.export.adoption.input_side import ForeignInput
 from calibrant.export.adoption.preprocess.declared import Declared
 from calibrant.export.adoption.values import run_rows
@@ -31,12 +31,23 @@ class Original:
     output: str  # as the file names it
     kind: str  # of output_kind.KINDS
     classes: int
+    independent: bool = False
+    floor: float | None = None  # least probability, where logarithms of them stand in for logits
 
     @classmethod
     def open(
-        cls, path: str | Path, taken: ForeignInput, output: str, kind: str, classes: int, *, precision: str = "float32"
+        cls,
+        path: str | Path,
+        taken: ForeignInput,
+        output: str,
+        kind: str,
+        classes: int,
+        *,
+        precision: str = "float32",
+        independent: bool = False,
+        floor: float | None = None,
     ) -> Original:
-        return cls(session(path, level=level_of(precision)), taken, output, kind, classes)
+        return cls(session(path, level=level_of(precision)), taken, output, kind, classes, independent, floor)
 
     def outputs(self, rows: NDArray[Any]) -> NDArray[Any]:
         """The output for rows as the file takes them."""
@@ -47,27 +58,33 @@ class Original:
         values = self.outputs(rows)
         if self.kind == "label":
             return np.asarray(values.reshape(len(values), -1)[:, 0], np.float64)
-        return as_probabilities(values, self.kind, self.classes)
+        if self.independent and self.kind == "logits":
+            return sigmoid(np.asarray(values, np.float64).reshape(len(values), -1))
+        p = as_probabilities(values, self.kind, self.classes)
+        if self.floor is None:
+            return p
+        p = np.maximum(p, self.floor)
+        return np.asarray(p / p.sum(axis=1, keepdims=True))
 
-    def of_pixels(self, pixels: NDArray[np.uint8], declared: Declared) -> Array:
+    def of_pixels(self, pixels: NDArray[Any], declared: Declared) -> Array:
         return self.answers(self.taken.feed(pixels, declared))
 
 
 def as_probabilities(values: NDArray[Any], kind: str, classes: int) -> Array:
     """An output as probabilities of the classes; a single column is the second of two."""
     z = np.asarray(values, np.float64).reshape(len(values), -1)
+    if kind == "margin":
+        return softmax(z / 2)
     if kind == "percent":
         z, kind = z / 100, "probabilities"
     if z.shape[1] == 1 and classes == 2:
-        p = z if kind in ("probabilities", "sigmoid") else 1 / (1 + np.exp(-z))
+        p = z if kind in ("probabilities", "sigmoid") else sigmoid(z)
         return np.hstack([1 - p, p])
     if kind == "log-probabilities":
         return np.asarray(np.exp(z))
     return softmax(z) if kind == "logits" else z
 
 
-def deployed(logits: Array, kind: str) -> Array:
+def deployed(logits: Array, kind: str, *, independent: bool = False) -> Array:
     """The adopted file's logits as the original's output would have them."""
-    if kind == "sigmoid" and logits.shape[1] > 2:
-        return np.asarray(1 / (1 + np.exp(-logits)))
-    return softmax(logits)
+    return sigmoid(logits) if independent or kind == "sigmoid" else softmax(logits)

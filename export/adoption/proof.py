@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.artifacts.onnx_file import KNOBS
 from calibrant.errors import CheckFailed
 from calibrant.export.adoption.original import Array, deployed, level_of
 from calibrant.export.adoption.values import run_rows
@@ -60,6 +61,7 @@ def prove(
     batch: int | None,
     *,
     knobs: Mapping[str, NDArray[np.float32]] | None = None,
+    independent: bool = False,
 ) -> Proof:
     """`expected`: by name of a set, rows as the adopted file takes them and the foreign file's answers to them."""
     worst, equal, varies, spread = 0.0, True, [0.0], 3.0
@@ -67,7 +69,7 @@ def prove(
     labels_only = kind == "label"
     for level in sorted({"disabled", level_of(precision)}):
         run = session(adopted, level=level)
-        name = next(i.name for i in run.get_inputs())
+        name = next(i.name for i in run.get_inputs() if i.name not in KNOBS)
         for rows, p in expected.values():
             for size in BATCHES if batch is None else (batch,):
                 if batch is None:
@@ -75,7 +77,7 @@ def prove(
                 else:
                     z = run_rows(run, name, rows, ["logits"], batch=batch)["logits"].astype(np.float64)
                 spread = max(spread, float(z.std(axis=1).mean()))
-                pairs.append((deployed(z, kind), p))
+                pairs.append((deployed(z, kind, independent=independent), p))
     allowed = ALLOWED[precision] * spread / 3.0
     for q, p in pairs:
         if labels_only:

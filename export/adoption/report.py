@@ -21,17 +21,22 @@ def lines(done: Adoption, out: Path) -> list[str]:
     batch = (
         "any number of rows" if done.body.batch == "N" else f"{done.body.batch} rows at a time, as its graph is made"
     )
+    shape = f"{taken.layout}, {size}, {'BGR' if done.declared.bgr else 'RGB'}"
+    shape = f"rows of {taken.width} numbers" if taken.rows else shape
     rows = [
         ("from", f"{found.foreign.path.name} ({found.foreign.producer}, opset {found.foreign.opset}, "
                  f"{found.foreign.precision})"),
-        ("input", f"{taken.layout}, {size}, {'BGR' if done.declared.bgr else 'RGB'}; {batch}"),
+        ("input", f"{shape}; {batch}"),
         ("output", output),
         ("head", done.body.found),
-        ("pictures", _pictures(done)),
+        *([] if taken.rows else [("pictures", _pictures(done))]),
         ("proved", done.proof.line),
     ]  # fmt: skip
-    if done.accuracy is not None and done.diagnosis is not None:
-        rows.append(("accuracy", f"{100 * done.accuracy:.1f} % of {done.diagnosis.rows} labelled pictures"))
+    if done.accuracy is not None:
+        count = done.proof.rows.get("given", 0)
+        rows.append(
+            ("accuracy", f"{100 * done.accuracy:.1f} % of {count} labelled {'rows' if taken.rows else 'pictures'}")
+        )
     width = max(len(k) for k, _ in rows)
     text = [str(out), *(f"  {k.ljust(width)}  {v}" for k, v in rows)]
     return [*text, *(f"  {note}" for note in warnings(done))]

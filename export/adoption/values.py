@@ -44,7 +44,14 @@ def run_values(model: onnx.ModelProto, names: Sequence[str], feeds: Mapping[str,
         with tempfile.TemporaryDirectory(prefix="calibrant-adopt-") as folder:
             save(model, Path(folder) / "values.onnx")
             run = session(Path(folder) / "values.onnx", level="disabled")
-            found = run.run(list(names), dict(feeds))
+            try:
+                found = run.run(list(names), dict(feeds))
+            except Exception as error:  # onnxruntime's exception types share no public base
+                shapes = ", ".join(str(list(a.shape)) for a in feeds.values())
+                line = str(error).split("\n", 1)[0][:300]
+                raise ModelError(
+                    f"onnxruntime cannot run it on {shapes} ({line})", fix="is the size of its pictures another? --size"
+                ) from None
     finally:
         del model.graph.output[:]
         model.graph.output.extend(outputs)

@@ -46,7 +46,8 @@ def rows(card: ModelCard) -> list[tuple[str, str]]:
         ("verdict", verdict_line(card)),
         ("classes", f"{len(card.classes)}: {', '.join(card.classes[:6])}{', ...' if len(card.classes) > 6 else ''}"),
         ("input", f"{card.input.name} {card.input.dtype} {card.input.layout} [N, {_shape(card)}]"),
-        ("preprocessing", f"{p.crop} {p.resize} -> {p.size[0]} x {p.size[1]}, {p.interpolation}, "
+        ("preprocessing", "none" if not card.input.pictures else
+                          f"{p.crop} {p.resize} -> {p.size[0]} x {p.size[1]}, {p.interpolation}, "
                           f"mean {_three(p.mean)}, std {_three(p.std)}"),
         ("outputs", ", ".join(card.outputs)),
         ("knobs", card.knobs),
@@ -172,6 +173,8 @@ def _verified(block: Mapping[str, Any] | None) -> str:
 
 def _shape(card: ModelCard) -> str:
     h, w = card.preprocessing.size
+    if not card.input.pictures:
+        return str(w)
     return f"{h}, {w}, 3" if card.input.layout == "NHWC" else f"3, {h}, {w}"
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.artifacts.onnx_file import KNOBS
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import FormatError
 from calibrant.runtime import runtime
@@ -184,12 +185,13 @@ def answers(
     """Logits and probabilities of a session, asked in batches."""
     names = [o.name for o in run.get_outputs()]
     wanted = [n for n in ("logits", "probabilities") if n in names]
-    required = {i.name for i in run.get_inputs()} - {"images"}
+    taken = next((i.name for i in run.get_inputs() if i.name not in KNOBS), "images")
+    required = {i.name for i in run.get_inputs()} - {taken}
     parts = []
     for start in range(0, len(x), batch):
         rows = x[start : start + batch]
         extra = {k: np.repeat(v, len(rows), axis=0) for k, v in (knobs or {}).items() if k in required}
-        parts.append(run.run(wanted, {"images": rows, **extra}))
+        parts.append(run.run(wanted, {taken: rows, **extra}))
     got = dict(zip(wanted, (np.concatenate(p) for p in zip(*parts, strict=True)), strict=True))
     logits = np.asarray(got["logits"], np.float64)
     return logits, np.asarray(got.get("probabilities", softmax(logits)), np.float64)

@@ -52,7 +52,9 @@ def build_tail(
         shift=shift,
     )
     ood = Ood(card.ood["kind"], card.ood.get("mu", 0.0), card.ood.get("sd", 1.0)) if card.ood else None
-    return Tail(len(card.classes), card.head.input, weight, bias, steps, card.outputs, feature_dim, knobs, ood, batch)
+    classes, source = len(card.classes), card.head.input
+    independent = card.independent
+    return Tail(classes, source, weight, bias, steps, card.outputs, feature_dim, knobs, ood, batch, independent)
 
 
 def knob_defaults(card: ModelCard) -> dict[str, NDArray[np.float32]]:

@@ -62,6 +62,7 @@ class Tail:
     knobs: Knobs | None = None
     ood: Ood | None = None
     batch: int | str = "N"  # a number where the network runs at no other
+    independent: bool = False  # each label has a probability of its own
 
     def edit(self, inputs: Sequence[Value]) -> GraphEdit:
         """Nodes, initializers, inputs and outputs; `inputs` are those of the body."""
@@ -75,7 +76,10 @@ class Tail:
         renamed = graph.finish(current, "logits")
         raw = "logits" if renamed and raw == current else raw
         if "probabilities" in self.outputs or (self.ood is not None and self.ood.kind == "max-softmax"):
-            graph.node("Softmax", "logits", output="probabilities", axis=-1)
+            if self.independent:
+                graph.node("Sigmoid", "logits", output="probabilities")
+            else:
+                graph.node("Softmax", "logits", output="probabilities", axis=-1)
         if "ood_score" in self.outputs and self.ood is not None:
             _ood(graph, self.ood, raw, first)
         free = [v for v in inputs if v.name not in KNOBS]

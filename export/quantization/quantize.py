@@ -105,6 +105,8 @@ def quantize_folders(
         if value not in known:
             raise ConfigError(f'unknown setting "{value}"', fix=did_you_mean(value, known))
     card = OnnxFile.open(path).card()
+    if not card.input.pictures:
+        raise ConfigError("takes rows of numbers, and only networks of pictures are quantized", where=path)
     found = _held_out(data, card.classes)
     pixels = np.stack([card.preprocessing.pixels(found.image(i)) for i in range(len(found))])
     as_input = "uint8" if card.input.dtype == "uint8" else "float32"

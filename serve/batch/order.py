@@ -122,7 +122,9 @@ def source_of(classifier: Classifier) -> Source:
     }
     if classifier.formula.scale is None and card.calibrator is not None:
         model["applied"] = {"calibrator": dict(card.calibrator)}
-    return Source(card.classes, card.prior.train, card.prior.absorbed, card.class_temperatures, model)
+    return Source(
+        card.classes, card.prior.train, card.prior.absorbed, card.class_temperatures, model, outcome=card.outcome
+    )
 
 
 def own_logits(classifier: Classifier, deployed: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Literal
 
 from calibrant import atomic
+from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.errors import ModelError
 from calibrant.progress import bar
+from calibrant.serve.batch.number_rows import predict_rows
 from calibrant.serve.batch.order import Bad, OnBad, Order, Part, Span, Workplace, source_of
 from calibrant.serve.batch.parts_folder import PartsFolder, key_of
 from calibrant.serve.engine.providers import available_cores
@@ -53,6 +55,8 @@ def predict_model(
     `engine="ray"` shares the parts out among `actors` processes of Ray, on one machine or many.
     """
     out = Path(out)
+    if not OnnxFile.open(model).card().input.pictures:
+        return predict_rows(model, data, out, split=split, features=features, providers=providers, threads=threads)
     order = Order(Path(model), Path(data), split, batch_size or 32, features, on_bad_image)
     if engine == "ray":  # whose processes have working directories of their own
         order = replace(order, model=order.model.resolve(), data=order.data.resolve())

@@ -116,10 +116,15 @@ class Classifier:
                 "ood": ood,
             }
         )
-        images = forms.listed(images)
+        images = forms.listed(images) if card.input.pictures else images
         parts = [self.outputs(p, batch_size=batch_size) for p in images_.in_parts(card, images, rows=_AT_A_TIME)]
         outputs = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        return replace(answer(card, self.formula, outputs, knobs), ids=forms.ids(images))
+        found = answer(card, self.formula, outputs, knobs)
+        return replace(found, ids=forms.ids(images)) if card.input.pictures else found
+
+    def rows(self, images: Any) -> images_.Pixels:
+        """Pictures or rows of numbers in any form, as one array that `outputs` takes."""
+        return images_.pixels(self.card, images)
 
     def outputs(self, pixels: images_.Pixels, *, batch_size: int | None = None) -> Arrays:
         """What the graph itself returns for uint8 [N, H, W, 3], run in batches."""

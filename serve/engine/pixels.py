@@ -16,7 +16,7 @@ from calibrant.progress import bar
 from calibrant.serve.engine import forms
 from calibrant.serve.protocol.errors import BadInput
 
-Pixels = NDArray[np.uint8]
+Pixels = NDArray[Any]  # uint8 pictures, or float32 rows of a file that takes those
 
 
 def pixels(card: ModelCard, images: Any, *, max_pixels: int = MAX_PIXELS) -> Pixels:
@@ -24,6 +24,8 @@ def pixels(card: ModelCard, images: Any, *, max_pixels: int = MAX_PIXELS) -> Pix
 
     Arrays of exactly the model's size are taken as they are, as already transformed; everything else goes through the
     evaluation transform."""
+    if not card.input.pictures:
+        return rows_of_numbers(card, images)
     height, width = card.preprocessing.size
     listed = forms.listed(images)
     if isinstance(listed, np.ndarray) and listed.shape[1:3] == (height, width):
@@ -35,6 +37,9 @@ def pixels(card: ModelCard, images: Any, *, max_pixels: int = MAX_PIXELS) -> Pix
 
 def in_parts(card: ModelCard, images: Any, *, rows: int) -> Iterator[Pixels]:
     """The same so many at a time: a folder's pictures need not fit into memory together."""
+    if not card.input.pictures:
+        yield rows_of_numbers(card, images)
+        return
     listed = forms.listed(images)
     if len(listed) <= rows:
         yield pixels(card, listed)
@@ -44,6 +49,21 @@ def in_parts(card: ModelCard, images: Any, *, rows: int) -> Iterator[Pixels]:
             part = listed[start : start + rows]
             yield pixels(card, part)
             shown.update(len(part))
+
+
+def rows_of_numbers(card: ModelCard, rows: Any) -> NDArray[np.float32]:
+    """float32 [N, F], of anything that numpy makes such a table of."""
+    width = card.preprocessing.size[1]
+    try:
+        table = np.asarray(rows, np.float32)
+    except (TypeError, ValueError):
+        raise DataError(f"expected rows of {width} numbers", where="rows") from None
+    if table.ndim != 2 or table.shape[1] != width:
+        raise DataError(f"expected [N, {width}] numbers, got {list(table.shape)}", where="rows")
+    if not np.isfinite(table).all():
+        row = int(np.isfinite(table).all(axis=1).argmin())
+        raise DataError(f"row {row} holds NaN or infinity", where="rows")
+    return np.ascontiguousarray(table)
 
 
 def one(card: ModelCard, image: Any, *, max_pixels: int = MAX_PIXELS) -> Pixels:
@@ -63,6 +83,9 @@ def one(card: ModelCard, image: Any, *, max_pixels: int = MAX_PIXELS) -> Pixels:
 
 def decode(card: ModelCard, pictures: Sequence[tuple[str, bytes]], *, max_pixels: int) -> NDArray[Any]:
     """The model's input from named, encoded pictures, or a refusal that names the one that is none."""
+    if not card.input.pictures:
+        width = card.preprocessing.size[1]
+        raise BadInput(f'the model takes rows of {width} numbers, no pictures: send the tensor "{card.input.name}"')
     rows = []
     for name, data in pictures:
         try:
@@ -74,6 +97,8 @@ def decode(card: ModelCard, pictures: Sequence[tuple[str, bytes]], *, max_pixels
 
 def model_input(card: ModelCard, batch: Pixels) -> NDArray[Any]:
     """The batch in the type and layout of the graph's input."""
+    if not card.input.pictures:
+        return batch
     if card.input.dtype == "uint8":
         return batch if card.input.layout == "NHWC" else np.ascontiguousarray(batch.transpose(0, 3, 1, 2))
     return card.preprocessing.normalise(batch)

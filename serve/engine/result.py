@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant import html
 from calibrant.artifacts.model_card import ModelCard
-from calibrant.calibration.softmax import log_sum_exp, softmax
+from calibrant.calibration.softmax import log_sum_exp, sigmoid, softmax
 from calibrant.errors import ConfigError, DataError
 from calibrant.serve.engine.deployed_formula import DeployedFormula
 from calibrant.serve.engine.knobs import Knobs
@@ -34,6 +34,7 @@ class Result:
     prediction_sets: NDArray[np.bool_] | None = None  # (N, C)
     coverage: float | None = None
     ids: tuple[str, ...] | None = None  # where the pictures have names
+    present: NDArray[np.bool_] | None = None  # (N, C), of independent labels: those that are more likely than not
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -89,6 +90,9 @@ class Result:
                 for k in self.top[n]
             ],
         }
+        if self.present is not None:
+            row["labels"] = [self.class_names[k] for k in np.flatnonzero(self.present[n])]
+            row["probabilities"] = dict(zip(self.class_names, map(float, self.probabilities[n]), strict=True))
         if self.ood_score is not None:
             row["ood_score"] = float(self.ood_score[n])
         if self.ood is not None:
@@ -108,12 +112,15 @@ def answer(
     default_top: int = 5,
 ) -> Result:
     """The result from what the graph returned (`probabilities`, `logits` and, where it has one, `ood_score`)."""
+    if card.independent:
+        _check_independent(card, knobs)
+    activation = sigmoid if card.independent else softmax
     logits = np.asarray(outputs["logits"], np.float32)
     given = outputs.get("probabilities")  # a file may be exported without them
-    probabilities = np.asarray(softmax(logits) if given is None else given, np.float32)
+    probabilities = np.asarray(activation(logits) if given is None else given, np.float32)
     if knobs.changes_probabilities:
         changed = formula.logits(logits, knobs)
-        logits, probabilities = changed.astype(np.float32), softmax(changed).astype(np.float32)
+        logits, probabilities = changed.astype(np.float32), activation(changed).astype(np.float32)
     if not np.isfinite(probabilities).all():
         row = int(np.isfinite(probabilities).all(axis=1).argmin())
         raise DataError(
@@ -143,7 +150,26 @@ def answer(
         None if score is None or limit is None else score > float(limit),
         sets,
         knobs.coverage,
+        present=probabilities >= 0.5 if card.independent else None,
     )
+
+
+def _check_independent(card: ModelCard, knobs: Knobs) -> None:
+    """What is made for one label a picture has no meaning where there may be several."""
+    for name, asked in (
+        ("coverage", knobs.coverage is not None),
+        ("ood", knobs.ood and "ood_score" not in card.outputs),
+    ):
+        if asked:
+            raise ConfigError(
+                "is for files with one label a picture; the labels of this one are independent", where=name
+            )
+    if knobs.adjust_strength is not None or knobs.target_prior is not None:
+        raise ConfigError(
+            "base rates of independent labels are changed in the file, not in a request",
+            where="adjust_strength" if knobs.adjust_strength is not None else "target_prior",
+            fix="calibrant adjust FILE --target-prior",
+        )
 
 
 def top_classes(probabilities: NDArray[np.float32], k: int) -> NDArray[np.int64]:

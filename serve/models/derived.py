@@ -26,6 +26,8 @@ def specs(session: Session) -> dict[str, TensorSpec]:
         TensorSpec("top", "INT64", (-1, -1)),
         TensorSpec("ood_score", "FP32", (-1, 1)),
     ]
+    if session.card.independent:
+        known.append(TensorSpec("present", "BOOL", (-1, classes)))
     return {s.name: s for s in known if s.name not in session.outputs}
 
 
@@ -39,6 +41,8 @@ def tensors(result: Result) -> dict[str, NDArray[Any]]:
     }
     if result.prediction_sets is not None:
         found["prediction_set"] = result.prediction_sets
+    if result.present is not None:
+        found["present"] = result.present
     if result.ood_score is not None:
         found["ood_score"] = result.ood_score[:, None]
     return found

@@ -10,7 +10,10 @@ import numpy as np
 from calibrant.artifacts.foreign.columns import Column, Columns, text_column
 from calibrant.errors import CalibrantError, DataError, FormatError
 
-_SCORES = re.compile(r"logits?|prob(?:abilitie)?s?|proba|scores?|predictions?|preds?|outputs?", re.IGNORECASE)
+_SCORES = re.compile(
+    r"logits?|prob(?:abilitie)?s?|proba|scores?|predictions?|preds?|outputs?|features?|embeddings?|(?<![a-z])x(?![a-z])",
+    re.IGNORECASE,
+)
 _LABELS = ("labels", "label", "targets", "target", "y_true", "y")
 
 
@@ -28,7 +31,7 @@ def read_npz(path: Path) -> Columns:
 
 
 def read_npy(path: Path) -> Columns:
-    """One array; where it is scores, the labels of the file of like name: test_logits.npy, test_labels.npy."""
+    """One array; if it is scores or features, labels from a file of like name: test_logits.npy, test_labels.npy."""
     values = {path.stem: _array(path)}
     labels = _labels_beside(path)
     if labels is not None:

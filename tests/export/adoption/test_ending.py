@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import TensorProto
 
 from calibrant.errors import ModelError
+from calibrant.export.adoption.pictures import random_pictures
+from calibrant.serve.engine.classifier import load
 
-from .conftest import NAMES, WIDTH, Foreigners, Maker, spread
+from .conftest import NAMES, SIZE, WIDTH, Foreigners, Maker, spread
 
 
 def softmax_by_hand(m: Maker) -> str:
@@ -144,11 +147,16 @@ def test_a_single_sigmoid_becomes_a_softmax_of_two(foreigners: Foreigners) -> No
     assert done.proof.difference < 1e-6
 
 
-def test_one_sigmoid_a_class_is_refused_until_somebody_says_so(foreigners: Foreigners) -> None:
+def test_one_sigmoid_a_class_is_independent_until_somebody_says_otherwise(foreigners: Foreigners) -> None:
     path = foreigners.write(lambda m: m.put("Sigmoid", m.head(m.body())))
-    with pytest.raises(ModelError, match="several labels.*--output-kind sigmoid"):
-        foreigners.adopt(path)
-    assert foreigners.adopt(path, output_kind="sigmoid").proof.passed
+    done = foreigners.adopt(path)
+    assert done.card.outcome == "independent"
+    assert "labels are independent" in done.notes[0]
+    pixels = random_pictures(5, (SIZE, SIZE))
+    found = done.found.taken.feed(pixels, done.declared)
+    p = onnxruntime.InferenceSession(str(path)).run(None, {"input": found})[0]
+    np.testing.assert_allclose(load(foreigners.adopted).predict(pixels).probabilities, p, atol=1e-6)
+    assert foreigners.adopt(path, outcome="exclusive").card.outcome == "exclusive"
 
 
 def test_the_first_column_that_fits_the_names_is_not_enough(foreigners: Foreigners) -> None:
