@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibrant.artifacts.foreign.read import Asked
-from calibrant.artifacts.predictions import Source
+from calibrant.artifacts.predictions import PredictionsFile, Source
 from calibrant.calibration.evaluation import evaluate, under_prior
 from calibrant.calibration.fitting import rows_sha256
 from calibrant.calibration.formula import Formula
@@ -119,7 +119,7 @@ def evaluate_subjects(
             )
             plain = plain or model
             notes = _notes(model, plain, view, call, source, judged)
-            reading = tuple(f"{name}: {note}" for note in subject.file.notes) if model is plain else ()
+            reading = tuple(f"{name}: {note}" for note in _reading(subject.file)) if model is plain else ()
             models.append(replace(model, notes=(*reading, *notes)))
     return models
 
@@ -188,6 +188,16 @@ def _crossed(view: View, subject: Subject, folds: int) -> tuple[NDArray[np.float
 
 
 # ---- what must be said before the numbers ----
+
+
+def _reading(file: PredictionsFile) -> tuple[str, ...]:
+    groups = file.group_names()
+    if not groups:
+        return file.notes
+    return (
+        *file.notes,
+        f"groups ({', '.join(groups)}) are kept, not judged: give the rows of each as a file of its own",
+    )
 
 
 def _notes(model: Model, plain: Model, view: View, call: Call, source: Source, judged: Population) -> tuple[str, ...]:

@@ -155,9 +155,10 @@ def scores(s: Statistics) -> dict[str, Measured]:
     cells = s.cells()
     claimed = float(cells.confidence_sum.sum() / cells.weight.sum())
     top5 = float(w @ t.top5 / total)
+    worth = effective if s.class_weights is None else _worth(w, t.top5, n, top5, effective)
     out: dict[str, Measured] = {
         "accuracy": Measured(accuracy, *share_interval(accuracy, effective), null=claimed),
-        **({"top5_accuracy": Measured(top5, *share_interval(top5, effective))} if s.classes > _TOP else {}),
+        **({"top5_accuracy": Measured(top5, *share_interval(top5, worth))} if s.classes > _TOP else {}),
         "mean_confidence": Measured(claimed),
     }
     present = n > 0
@@ -187,6 +188,14 @@ def scores(s: Statistics) -> dict[str, Measured]:
         low, high = loss_interval(mean, unbiased, effective, claimed=(claimed, squared - claimed**2), most=most)
         out[name] = Measured(mean, low, high, null=float(w @ null / total))
     return out
+
+
+def _worth(weights: Vector, hits: NDArray[Any], rows: NDArray[np.int64], share: float, effective: float) -> float:
+    """Rows that a weighted share is worth: fewer than the weights tell where the misses are those of heavy classes."""
+    each = (hits + 1) / (rows + 2)
+    variance = float((weights**2) @ (rows * each * (1 - each))) / float(weights @ rows) ** 2
+    inside = min(max(share, 1 / (effective + 2)), 1 - 1 / (effective + 2))
+    return min(effective, inside * (1 - inside) / variance) if variance > 0 else effective
 
 
 # ---- calibration ----

@@ -65,6 +65,12 @@ def recalibrate(path: str | Path, calibrator: Calibrator | None, *, out: str | P
         if own.shift() is not None and not same_shift(own, card.prior):  # it holds the whole formula
             card = replace(card, prior=own)
             what += f", adjusted: total {own.total:g}"
+        elif own.shift() is None and card.prior.shift() is not None:
+            log.warning(
+                "the calibrator holds no prior correction, so the file's own (total %g) stays; calibrant adjust "
+                "--strength 0 takes it out",
+                card.prior.total,
+            )
         card = replace(card, calibrator=block, metrics={**block.get("metrics", {}), **speed.kept(card.metrics)})
     else:
         card = replace(card, calibrator=None, metrics=speed.kept(card.metrics))

@@ -23,6 +23,9 @@ from calibrant.artifacts.predictions import Predictions, Source, read_prediction
 from calibrant.calibration import Calibrator, metrics
 from calibrant.calibration.evaluate_files import evaluate_files
 from calibrant.calibration.formula import Formula
+from calibrant.calibration.intervals.measured import Measured
+from calibrant.calibration.metrics.table import METRICS
+from calibrant.calibration.report.tables import headline, interval
 from calibrant.commands.root import cli
 from calibrant.errors import CalibrantError
 from calibrant.images.preprocessing import Preprocessing
@@ -49,6 +52,12 @@ def softmax_by_hand(z: Probs) -> Probs:
 def printed(probs: Probs, labels: NDArray[np.int64]) -> tuple[str, str]:
     """NLL and ECE as the tables print them."""
     return f"{metrics.nll(probs, labels):.4f}", f"{100 * metrics.ece(probs, labels):.2f} %"
+
+
+def as_printed(found: dict[str, dict[str, float | None]]) -> dict[str, str]:
+    """Every metric with its interval, as the report writes them."""
+    shown = {m: Measured(**found[m.key]) for m in METRICS if m.key in found}
+    return {m.key: f"{headline(v, m)}</span><small>{interval(v, m.unit)}" for m, v in shown.items()}
 
 
 def save_run(folder: Path, taus: list[float] | None) -> Path:
@@ -122,6 +131,9 @@ CASES = {
     "isotonic, behind": ("--adjust", "1", "--rows-follow", "train"),
     "temperature, behind, 1.5": ("--adjust", "1.5", "--rows-follow", "train"),
     "temperature, train": ("--adjust", "1", "--target-prior", "train"),
+    "vector, behind": ("--adjust", "1", "--rows-follow", "train"),
+    "structured, behind": ("--adjust", "1", "--rows-follow", "train"),
+    "isotonic, train": ("--adjust", "1", "--target-prior", "train"),
     "temperature, shares": ("--adjust", "0.5", "--target-prior", "0.1,0.2,0.3,0.4"),
 }
 QUICK = ("temperature, inside", "isotonic, behind")
@@ -169,6 +181,8 @@ def _all_readers_agree(
     assert (f"{found['nll']['value']:.4f}", f"{100 * found['ece']['value']:.2f} %") == wanted
     page = (tmp_path / "r.html").read_text()
     assert all(number in page for number in wanted)
+    assert "top5_accuracy" not in found  # of four classes
+    assert all(f"<span>{text}<" in page or f'"best">{text}<' in page for text in as_printed(found).values())
     shelf = scan(run.parent)
     shown = next(r for r in shelf.runs if r.path == run)
     test = shown.find("test")
@@ -176,6 +190,8 @@ def _all_readers_agree(
     ref = next(c for c in shelf.calibrators_for(shown, test) if c.path == run / "calibrator.json")
     scores = measures.scores(Scored.of(test, ref)).metrics
     assert (f"{scores['nll'].value:.4f}", f"{100 * scores['ece'].value:.2f} %") == wanted
+    # every number, and the interval beside it, not only these two
+    assert as_printed({key: m.to_dict() for key, m in scores.items()}) == as_printed(found)
     session = ort.InferenceSession(str(deployed), providers=["CPUExecutionProvider"])
     graph = np.asarray(session.run(["probabilities"], {"images": pixels})[0], np.float64)
     served = np.asarray(load(deployed, threads=1).predict(pixels).probabilities, np.float64)

@@ -146,6 +146,8 @@ def test_the_file_says_what_it_was_fitted_on(tmp_path: Path) -> None:
 def test_what_must_be_known_first_is_said_first(tmp_path: Path) -> None:
     """On the command line and in the report: what a file was taken for, and that a calibrator is for other rows."""
     data = read_predictions(write(tmp_path / "test.parquet", np.full(3, 1 / 3), rows=3000, seed=1))
+    np.savez(tmp_path / "g.npz", logits=data.logits, labels=data.labels, group=np.repeat(["x", "y"], 1500))
+    assert "groups (group) are kept, not judged" in evaluate_files([tmp_path / "g.npz"])[0].notes[0]
     np.savez(tmp_path / "p.npz", logits=softmax(data.logits), labels=data.labels)
     said = CliRunner().invoke(cli, ["calibrate", str(tmp_path / "p.npz"), "--out", str(tmp_path / "c.json")]).output
     assert said.startswith("Note: `logits` holds probabilities by its values")

@@ -127,6 +127,14 @@ class PredictionsFile:
                 for batch in file.iter_batches(rows, columns=sorted(names & wanted)):
                     yield from_arrow(batch, self.source, shard)
 
+    def group_names(self) -> tuple[str, ...]:
+        """Columns that name groups of rows."""
+        if self.foreign is not None:
+            return tuple(self.foreign.groups)
+        import pyarrow.parquet as pq
+
+        return tuple(name for name in pq.read_schema(self.shards[0]).names if is_group(name))
+
     def read(self, *, features: bool = False) -> Predictions:
         """Everything at once."""
         if self.foreign is not None:
