@@ -275,6 +275,12 @@ def _check_source(block: Mapping[str, Any], card: ModelCard, path: Path) -> None
     if int(block["classes"]) != len(card.classes):
         raise DataError(f"the calibrator maps {block['classes']} classes, the file has {len(card.classes)}", where=path)
     fitted = block.get("fitted_on", {}).get("model") or {}
+    if fitted.get("applied"):
+        raise DataError(
+            "the calibrator was fitted on answers of a deployed file, so it belongs after that file's own",
+            where=path,
+            fix="fit it on predictions of the run, or on a feedback log in the dashboard's Production page",
+        )
     known, given = card.source.get("checkpoint_sha256"), fitted.get("sha256")
     if known is not None and given is not None and known != given:
         log.warning("the calibrator was fitted on predictions of another model (%s)", fitted.get("run", given[:12]))

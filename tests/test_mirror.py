@@ -186,7 +186,7 @@ TESTED_WITH_OTHERS = {
         train/run/run_record.py
     """,
     "tests/test_pipeline.py": """
-        calibrant/commands/demo.py
+        calibrant/commands/demo.py calibrant/commands/demo_heads.py calibrant/commands/demo_traffic.py
     """,
     "tests/train/augment/test_mix.py": """
         train/seeds.py

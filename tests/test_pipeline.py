@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("onnx")
 
+from calibrant.artifacts.feedback import read_feedback
 from calibrant.artifacts.predictions import read_predictions
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,6 +52,25 @@ def test_the_demo_leaves_every_artifact_that_it_names(demo: Path) -> None:
     assert (demo / "reliability.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_demo_fills_every_page_of_the_dashboard(demo: Path) -> None:
+    """Two losses, heads, a deployed file, and a log in which labels came late and the alarm went off."""
+    for run in ("run-ce", "heads/linear", "heads/balanced", "heads/class-means"):
+        for name in ("config.json", "calibrator.json", "predictions/test.parquet"):
+            assert (demo / run / name).is_file(), f"{run}/{name}"
+    (served,) = read_feedback(demo / "served").served
+    blurred = np.array([id_.startswith("blurred-") for id_ in served.ids])
+    assert (served.labels >= 0).all()
+    assert blurred.sum() == 800
+    late = np.searchsorted(served.times, served.arrivals.times[:200])
+    assert (late > np.arange(200) + 50).all()
+    found = json.loads((demo / "demo.json").read_text())["monitor"]
+    assert found["alarms"]["calibration"]["on"]
+    assert found["alarms"]["calibration"]["fired_at"] > (~blurred).sum()
+    assert found["verdict"]["level"] == "not-trusted"
+    said = calibrant("evaluate", demo / "served").stdout
+    assert found["verdict"]["sentence"] in said
+
+
 def test_the_report_stands_alone_and_holds_the_numbers_of_the_evaluation(demo: Path) -> None:
     text = (demo / "report.html").read_text()
     assert not re.search(r"""(?:src|href)=["'](?!data:)""", text)
@@ -69,7 +89,13 @@ def test_the_temperature_improves_the_likelihood_of_the_data_it_was_fitted_on(de
     """On held-out data it usually does too, but only this is a law."""
     after = json.loads(
         calibrant(
-            "evaluate", demo / "predictions/val.parquet", "--calibrator", demo / "calibrator.json", "--json"
+            "evaluate",
+            demo / "predictions/val.parquet",
+            "--calibrator",
+            demo / "calibrator.json",
+            "--adjust",
+            0,
+            "--json",
         ).stdout
     )
     text = json.dumps(after)

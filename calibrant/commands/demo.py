@@ -10,6 +10,7 @@ import json
 import shutil
 import time
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calibrant.atomic import write_json, write_text
-from calibrant.commands.demo_page import Row, page
+from calibrant.calibration.verdict.text import verdict_lines
+from calibrant.commands.demo_page import Row, facts, page, served_lines, sheet
 from calibrant.errors import CheckFailed, ConfigError
 from calibrant.progress import table
 
@@ -28,10 +30,12 @@ if TYPE_CHECKING:
     from calibrant.artifacts.predictions import Predictions
     from calibrant.calibration import Calibrator
     from calibrant.calibration.report.figures import Model
+    from calibrant.calibration.verdict.verdict import Verdict
 
 _MARK = "demo.json"
-_STEPS = 8
+_STEPS = 10
 _NAME = "demo"  # of the served model
+_SIDES = {"leaves": 64, "digits": 32}  # pixels
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Demo:
     epochs: int
     adjust: float
     seed: int
+    brief: bool
 
 
 @click.command()
@@ -95,12 +100,14 @@ class Demo:
     help="Strength of the correction for the skewed training set; 0 is off.",
 )
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Same seed, same images and result.")
+@click.option("--brief", is_flag=True, help="Leave out what is only there to fill the dashboard: steps 8 and 9.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def demo(as_json: bool, **options: Any) -> None:
     """Run the whole path on data that needs no download: train, calibrate, export, serve, report.
 
-    Takes about two minutes on two cores. The training set is long-tailed (many images of some classes, few of others),
-    the test set is balanced, and the deployed file corrects for the difference.
+    Takes about four minutes on two cores, half of it with --brief. The training set is long-tailed (many images of some
+    classes, few of others), the test set is balanced, and the deployed file corrects for the difference. Then, for the
+    dashboard: another loss, three heads on the frozen network, and served pictures that blur while labels come late.
 
     \b
     Examples:
@@ -147,13 +154,13 @@ def _run(asked: Demo, *, quiet: bool) -> dict[str, Any]:
     images = _images(asked)
 
     say(2, f"Training {asked.model} with loss {asked.loss} for {asked.epochs} epochs")
-    run = _train(asked, images)
+    run = _train(asked, images, asked.loss, out / "run")
 
     say(3, "Predicting the validation and the test images")
     validation, test = (_predictions(run, images, out / "predictions" / f"{s}.parquet", s) for s in ("val", "test"))
 
     say(4, "Fitting a temperature on the validation images")
-    calibrator = _calibrate(validation, out)
+    calibrator = _calibrate(out / "predictions" / "val.parquet", out / "calibrator.json", asked.adjust)
 
     say(5, "Measuring before and after on the balanced test images")
     stages = _stages(test, calibrator, asked.adjust)
@@ -166,7 +173,9 @@ def _run(asked: Demo, *, quiet: bool) -> dict[str, Any]:
     stages.append(_measured("as served over HTTP", served, test))
     gap = _check_served(served, test, calibrator, asked.adjust)
 
-    say(8, "Drawing reliability.png and report.html")
+    traffic = None if asked.brief else _fill(asked, run, images, test, len(validation), say)
+
+    say(10, "Drawing reliability.png and report.html")
     rows = [Row.of(stage.name, stage.evaluation) for stage in stages]
     figure = _picture([stages[0], stages[-1]], out)
     write_text(
@@ -174,12 +183,16 @@ def _run(asked: Demo, *, quiet: bool) -> dict[str, Any]:
         page(
             rows,
             figure=figure,
-            sheet=_sheet(images),
+            sheet=sheet(images),
             example=example,
-            facts=_facts(asked, test, calibrator, card, gap),
+            facts=facts(asked, test, calibrator, card, gap),
         ),
     )
+    found = _verdict(out)
     if not quiet:
+        click.echo("\n" + verdict_lines(found, "model.onnx on the test images"))
+        if traffic is not None:
+            click.echo(served_lines(traffic))
         click.echo("\n" + table(Row.HEADERS, [row.cells() for row in rows]))
         click.echo(
             f"\n{len(test)} balanced test images. Null is the ECE that a perfectly calibrated model would show on as\n"
@@ -190,6 +203,8 @@ def _run(asked: Demo, *, quiet: bool) -> dict[str, Any]:
         "finished": True,
         "temperature": calibrator.parameters["temperature"],
         "served_difference": gap,
+        "verdict": found.to_dict(),
+        "monitor": None if traffic is None else traffic.report,
         "evaluations": {stage.name: stage.evaluation.to_dict()["metrics"] for stage in stages},
     }
 
@@ -214,7 +229,23 @@ def _images(asked: Demo) -> Path:
     return write_leaves(folder, spec)
 
 
-def _train(asked: Demo, images: Path) -> Path:
+def _fill(asked: Demo, run: Path, images: Path, test: Predictions, known: int, say: Callable[[int, str], None]) -> Any:
+    """What the dashboard compares and watches: another loss, heads, and served traffic, which is returned."""
+    from calibrant.commands.demo_heads import train_heads
+    from calibrant.commands.demo_traffic import send
+
+    out, other = asked.out, "ce" if asked.loss != "ce" else "vace"
+    say(8, f"Training with loss {other} as well, and three heads on the frozen network, to compare")
+    second = _train(asked, images, other, out / f"run-{other}")
+    _calibrate(second / "predictions" / "val.parquet", second / "calibrator.json", asked.adjust)
+    train_heads(run, asked.model, images, out / "heads", image_size=_SIDES[asked.data])
+
+    say(9, "Serving pictures that become blurred, with labels that come late")
+    baseline = out / "predictions" / "val.parquet"
+    return send(out / "model.onnx", _NAME, images, test, baseline, known, out / "served")
+
+
+def _train(asked: Demo, images: Path, loss: str, out: Path) -> Path:
     import torch
 
     from calibrant.train import fit
@@ -224,13 +255,13 @@ def _train(asked: Demo, images: Path) -> Path:
     # same however many cores there are.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    size = 64 if asked.data == "leaves" else 32
+    size = _SIDES[asked.data]
     # Leaves lie any way round, digits do not.
     augment = {"crop": "pad", "pad": 0.1, "flip": "both" if asked.data == "leaves" else "none"}
     config = train_config({
-        "out": str(asked.out / "run"), "seed": asked.seed, "data": {"path": str(images)}, "augment": augment,
+        "out": str(out), "seed": asked.seed, "data": {"path": str(images)}, "augment": augment,
         "model": {"name": asked.model, "pretrained": False, "image_size": size, "crop_pct": 1.0},
-        "loss": {"name": asked.loss},
+        "loss": {"name": loss},
         "optimizer": {"lr": 4e-3}, "schedule": {"epochs": asked.epochs, "warmup_epochs": min(3, asked.epochs / 4)},
         "engine": {"batch_size": 64},
     }, where="calibrant demo")  # fmt: skip
@@ -247,12 +278,22 @@ def _predictions(run: Path, images: Path, path: Path, split: str) -> Predictions
     return read_predictions(predict_run(run, images, path, split=split))
 
 
-def _calibrate(validation: Predictions, out: Path) -> Calibrator:
-    from calibrant.calibration import fit
+def _calibrate(validation: Path, path: Path, adjust: float) -> Calibrator:
+    """A temperature for rows like those of training, and after it the correction of the class prior."""
+    from calibrant.calibration.fitting import judged_fit
 
-    calibrator = fit("temperature", validation.logits, validation.labels)
-    write_text(out / "calibrator.json", calibrator.to_json())
-    return calibrator
+    fitted = judged_fit(validation, adjust=adjust or None, rows_follow="train" if adjust else "target")
+    fitted.calibrator.save(path)
+    return fitted.calibrator
+
+
+def _verdict(out: Path) -> Verdict:
+    """Of what model.onnx answers, on the test images."""
+    from calibrant.calibration.evaluate_files import evaluate_files
+
+    found = evaluate_files([out / "predictions" / "test.parquet"], [out / "calibrator.json"])[-1].verdict
+    assert found is not None  # every evaluated model has one
+    return found
 
 
 def _stages(test: Predictions, calibrator: Calibrator, adjust: float) -> list[Model]:
@@ -339,43 +380,3 @@ def _picture(stages: list[Model], out: Path) -> bytes:
 
     save(reliability_figure(stages), out / "reliability.png")
     return (out / "reliability.png").read_bytes()
-
-
-def _sheet(images: Path) -> bytes:
-    """A contact sheet: a row per class, commonest first, as PNG."""
-    import io
-
-    from PIL import Image
-
-    folders = sorted(p for p in (images / "train").iterdir() if p.is_dir())[:12]
-    rows = [sorted(folder.iterdir())[:10] for folder in folders]
-    side = 64
-    sheet = Image.new("RGB", (10 * side, len(rows) * side), "white")
-    for y, files in enumerate(rows):
-        for x, file in enumerate(files):
-            with Image.open(file) as image:
-                sheet.paste(image.resize((side, side)), (x * side, y * side))
-    stream = io.BytesIO()
-    sheet.save(stream, "PNG", optimize=True)
-    return stream.getvalue()
-
-
-def _facts(asked: Demo, test: Predictions, calibrator: Calibrator, card: Any, gap: float) -> dict[str, str]:
-    assert test.source.train_prior is not None
-    commonest, rarest = max(test.source.train_prior), min(test.source.train_prior)
-    facts = {
-        "Classes": str(len(test.class_names)),
-        "Training images": f"long-tailed, {commonest / rarest:.1f} : 1 from commonest to rarest class",
-        "Test images": f"{len(test)}, balanced",
-        "Network and loss": f"{asked.model}, {asked.loss}, {asked.epochs} epochs from scratch",
-        "Temperature": f"{calibrator.parameters['temperature']:.4f}, fitted on the validation images",
-        "Prior adjustment": f"total strength {asked.adjust:g}",
-        "Server against formula": f"largest difference of a probability {gap:.1e}",
-    }
-    if test.source.class_temperatures is not None:
-        low, high = min(test.source.class_temperatures), max(test.source.class_temperatures)
-        facts["Class temperatures"] = f"{low:.2f} to {high:.2f}, learned in training"
-    if card.verify is not None:
-        difference = card.verify["max_diff"]["probabilities"]
-        facts["onnxruntime against torch"] = f"largest difference of a probability {difference:.1e}"
-    return facts

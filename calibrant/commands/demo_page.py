@@ -7,7 +7,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from calibrant.artifacts.predictions import Predictions
+    from calibrant.calibration import Calibrator
+    from calibrant.commands.demo import Demo
+    from calibrant.commands.demo_traffic import Traffic
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2733; --soft: #5b6672; --line: #d9dee4; --page: #fff; --box: #f5f7f9;
@@ -116,6 +123,58 @@ calibrant dashboard .                 # look closer
 calibrant train --data YOUR_IMAGES --out runs/first</pre>
 </body></html>
 """
+
+
+def sheet(images: Path) -> bytes:
+    """A contact sheet: a row per class, commonest first, as PNG."""
+    import io
+
+    from PIL import Image
+
+    folders = sorted(p for p in (images / "train").iterdir() if p.is_dir())[:12]
+    rows = [sorted(folder.iterdir())[:10] for folder in folders]
+    side = 64
+    drawn = Image.new("RGB", (10 * side, len(rows) * side), "white")
+    for y, files in enumerate(rows):
+        for x, file in enumerate(files):
+            with Image.open(file) as image:
+                drawn.paste(image.resize((side, side)), (x * side, y * side))
+    stream = io.BytesIO()
+    drawn.save(stream, "PNG", optimize=True)
+    return stream.getvalue()
+
+
+def facts(asked: Demo, test: Predictions, calibrator: Calibrator, card: Any, gap: float) -> dict[str, str]:
+    assert test.source.train_prior is not None
+    commonest, rarest = max(test.source.train_prior), min(test.source.train_prior)
+    found = {
+        "Classes": str(len(test.class_names)),
+        "Training images": f"long-tailed, {commonest / rarest:.1f} : 1 from commonest to rarest class",
+        "Test images": f"{len(test)}, balanced",
+        "Network and loss": f"{asked.model}, {asked.loss}, {asked.epochs} epochs from scratch",
+        "Temperature": f"{calibrator.parameters['temperature']:.4f}, fitted on the validation images",
+        "Prior adjustment": f"total strength {asked.adjust:g}",
+        "Server against formula": f"largest difference of a probability {gap:.1e}",
+    }
+    if test.source.class_temperatures is not None:
+        low, high = min(test.source.class_temperatures), max(test.source.class_temperatures)
+        found["Class temperatures"] = f"{low:.2f} to {high:.2f}, learned in training"
+    if card.verify is not None:
+        difference = card.verify["max_diff"]["probabilities"]
+        found["onnxruntime against torch"] = f"largest difference of a probability {difference:.1e}"
+    return found
+
+
+def served_lines(traffic: Traffic) -> str:
+    """What the server says of its traffic in the end, and when it noticed."""
+    alarm = traffic.report["alarms"]["calibration"]
+    noticed = (
+        f"its alarm came with label {alarm['fired_at']:,} of {traffic.answers:,}, blurred from "
+        f"{traffic.blurred_from + 1:,} on"
+        if alarm["on"]
+        else f"no alarm in {traffic.answers:,} answers, blurred from {traffic.blurred_from + 1:,} on"
+    )
+    return f"Served, as the lens lost focus ({noticed}): {traffic.report['verdict']['sentence']}"
 
 
 def _uri(png: bytes) -> str:

@@ -16,12 +16,18 @@ from calibrant.calibration.verdict.level import capped, level_of
 from calibrant.calibration.verdict.policy import MARGIN
 from calibrant.calibration.verdict.remedies.more_labels import labels_remedy
 from calibrant.calibration.verdict.sentence import sentence
-from calibrant.calibration.verdict.verdict import Cause, Verdict
+from calibrant.calibration.verdict.verdict import Cause, Remedy, Verdict
 
 _CHANGED: Mapping[str, str] = {
     "prior": "The mix of predicted classes has changed since the first rows",
     "confidence": "The confidences have changed since the first rows: other pictures come in",
 }
+_ANEW = Remedy(
+    "recalibrate",
+    None,
+    "Try a new calibrator on the labelled answers: calibrant evaluate, given the feedback log, says what would help; "
+    "the dashboard's Production page writes it into a new file.",
+)
 
 
 def served_verdict(rows: Sequence[LabelledRow], alarms: Mapping[str, AlarmState], *, margin: float = MARGIN) -> Verdict:
@@ -61,4 +67,6 @@ def served_verdict(rows: Sequence[LabelledRow], alarms: Mapping[str, AlarmState]
         causes = [few_rows, *causes]
         claims = Claims.of_bins(equal_width(confidence, correct, ECE_BINS))
         remedies.append(labels_remedy(claims, len(rows), len(rows), margin=margin))
+    if level in ("not-trusted", "care") and causes and few_rows not in causes:
+        remedies.append(_ANEW)
     return Verdict(level, sentence(level, ece, causes, len(rows)), tuple(causes), tuple(remedies))

@@ -144,9 +144,14 @@ class Monitor:
         self.served_rows.add(ids, log_p)
         confidences_drifted, mix_drifted = self.alarms.answered(log_p)
         if confidences_drifted:
-            self._say(f"{self._name}: the confidences have drifted from those of the first rows (row {self.rows})")
+            self._say(
+                f"{self._name}: the confidences have drifted from those of the first rows (row {self.rows}). "
+                f"{self._verdict().sentence}"
+            )
         if mix_drifted:
-            self._say(f"{self._name}: the mix of predicted classes has drifted (row {self.rows})")
+            self._say(
+                f"{self._name}: the mix of predicted classes has drifted (row {self.rows}). {self._verdict().sentence}"
+            )
 
     # ---- labels
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from calibrant.calibration import Measured
-from calibrant.commands.demo_page import Row, page
+from calibrant.commands.demo_page import Row, page, served_lines
+from calibrant.commands.demo_traffic import Traffic
 
 EVIL = "<script>alert(1)</script>"
 
@@ -43,3 +45,15 @@ def test_pictures_are_inside_and_what_comes_from_outside_is_text(tmp_path: Path)
     sources = re.findall(r'src="([^"]*)"', text)
     assert len(sources) == 3
     assert all(source.startswith("data:image/png;base64,") for source in sources)
+
+
+def test_the_alarm_is_told_beside_the_answer_from_which_pictures_were_blurred() -> None:
+    def said(**alarm: Any) -> str:
+        report = {"alarms": {"calibration": alarm}, "verdict": {"sentence": "Not to be trusted: it is off."}}
+        return served_lines(Traffic(report, 1100, 300))
+
+    assert said(on=True, fired_at=450) == (
+        "Served, as the lens lost focus (its alarm came with label 450 of 1,100, blurred from 301 on): Not to be "
+        "trusted: it is off."
+    )
+    assert "(no alarm in 1,100 answers, blurred from 301 on)" in said(on=False, fired_at=None)

@@ -325,3 +325,12 @@ def test_inspect_runs_without_torch_and_onnx(deployed: Path) -> None:
     assert block["card"]["classes"] == list(CLASSES)
     assert block["outputs"][0] == {"name": "probabilities", "dtype": "float32", "shape": ["N", 5]}
     assert measured("inspect", str(deployed), "--markdown")[0].startswith("# tiny\n")
+
+
+def test_a_calibrator_of_served_answers_is_not_taken_for_one_of_the_network(model: Path) -> None:
+    """It was fitted on what the file's own calibrator gives; in its place it would be another thing."""
+    of_answers = Calibrator("temperature", C, {"temperature": 1.2}).with_context(
+        fitted_on={"model": {"applied": "everything in the deployed file"}}, metrics={}
+    )
+    with pytest.raises(DataError, match="belongs after that file's own"):
+        edit.recalibrate(model, of_answers)

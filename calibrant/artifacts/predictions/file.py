@@ -57,9 +57,15 @@ class PredictionsFile:
         asked = asked or Asked(kind=kind)
         if not path.exists():
             raise DataError("no such predictions file or folder", where=path, fix="make one with calibrant predict")
+        if path.suffix == ".onnx":
+            raise DataError(
+                "is a deployed file and holds no predictions",
+                where=path,
+                fix=f"make them: calibrant predict {path.name} --data IMAGES --out predictions.parquet",
+            )
         shards = shards_of(path)
         if not shards:
-            raise DataError("the folder holds no .parquet file", where=path)
+            return cls._served(path)
         if is_own(shards[0]):
             found = cls._own(path, shards, asked)
         else:
@@ -79,6 +85,21 @@ class PredictionsFile:
     def in_memory(cls, predictions: Predictions, name: Path) -> PredictionsFile:
         """What lies in no file, for whatever takes one; messages call it `name`."""
         return cls(name, (), predictions.source, len(predictions), foreign=predictions)
+
+    @classmethod
+    def _served(cls, path: Path) -> PredictionsFile:
+        """A server's feedback log: what one deployed file answered, the one with most labels."""
+        from calibrant.artifacts.feedback import read_feedback, segments
+
+        found = read_feedback(path).served if segments(path) else ()
+        if not found:
+            raise DataError("the folder holds no .parquet file and no feedback log", where=path)
+        chosen = max(found, key=lambda served: (int((served.labels >= 0).sum()), len(served.ids)))
+        held, model = chosen.predictions(), chosen.model
+        note = f"the answers of {model.name} version {model.version} as served, calibrator and prior included"
+        if len(found) > 1:
+            note += f"; {len(found) - 1} other deployed files in this log are left out"
+        return cls(path, tuple(segments(path)), held.source, len(held), "logits", held, (note,))
 
     @classmethod
     def _own(cls, path: Path, shards: tuple[Path, ...], asked: Asked) -> PredictionsFile:

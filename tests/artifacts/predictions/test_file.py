@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibrant.artifacts.feedback import Model
+from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.artifacts.predictions import Predictions, PredictionsFile, read_predictions
 from calibrant.artifacts.predictions.file import shards_of
 from calibrant.errors import CalibrantError, DataError
@@ -89,3 +91,29 @@ def test_the_shards_of_a_folder_are_its_parquet_files_and_those_of_a_file_are_it
         (tmp_path / name).touch()
     assert [p.name for p in shards_of(tmp_path)] == ["a.parquet", "b.parquet"]
     assert shards_of(tmp_path / "notes.txt") == (tmp_path / "notes.txt",)
+
+
+def test_a_feedback_log_is_the_answers_of_the_file_with_most_labels(tmp_path: Path) -> None:
+    writer = FeedbackWriter(tmp_path)
+    z = np.array([[2.0, 0.0], [0.0, 1.0]], np.float32)
+    writer.predictions(Model("birds", "1", "old", ("auk", "crane")), ["a", "b"], [1.0, 2.0], z)
+    writer.predictions(Model("birds", "2", "new", ("auk", "crane")), ["c", "d"], [3.0, 4.0], -z)
+    writer.labels("birds", ["d"], [0])
+    writer.close()
+    file = PredictionsFile.open(tmp_path)
+    assert file.notes == (
+        "the answers of birds version 2 as served, calibrator and prior included; 1 other deployed files in this "
+        "log are left out",
+    )
+    np.testing.assert_array_equal(file.read().logits, -z)
+    assert file.read().labels.tolist() == [-1, 0]
+    assert file.source.model["applied"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no feedback log"):
+        PredictionsFile.open(tmp_path / "empty")
+
+
+def test_a_deployed_file_says_how_its_predictions_are_made(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"x")
+    with pytest.raises(DataError, match="calibrant predict m.onnx --data IMAGES"):
+        PredictionsFile.open(tmp_path / "m.onnx")

@@ -46,3 +46,10 @@ def test_a_few_labels_ask_for_more():
     assert found.level == "unknown"
     assert found.remedies[0].gives["more"] > 500
     assert np.isfinite(found.remedies[0].gives["rows"])
+
+
+def test_what_is_wrong_is_to_be_tried_on_the_log_and_what_is_right_is_left():
+    (remedy,) = served_verdict(rows(2000, 0.69), alarms()).remedies
+    assert (remedy.kind, remedy.command, remedy.gives) == ("recalibrate", None, None)
+    assert served_verdict(rows(2000, 0.8), alarms()).remedies == ()
+    assert [r.kind for r in served_verdict(rows(40, 0.85), alarms()).remedies] == ["labels"]
