@@ -8,7 +8,7 @@ import pandas as pd
 from calibrant.dashboard.draw.charts import Y_ROOM, time_axis
 from calibrant.dashboard.theme import Palette
 
-CLAIMED, REALISED = "claimed (95 % band)", "came true, labelled rows (95 %)"
+CLAIMED, REALISED = "claimed (95 % band)", "came true (95 %)"
 _KINDS = [CLAIMED, REALISED]
 
 

@@ -12,9 +12,14 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from calibrant.dashboard.draw import charts
+from calibrant.dashboard import settings
+from calibrant.dashboard.draw import charts, pictures
 from calibrant.dashboard.folder.artifacts import Model, Shelf
 from calibrant.dashboard.folder.files import Stamp, stamp
+from calibrant.dashboard.numbers import deployed as deployed_file
+from calibrant.dashboard.numbers import unusual
+from calibrant.dashboard.numbers.predictions_through import Scored
+from calibrant.dashboard.numbers.unusual import Unusual
 from calibrant.dashboard.views import candidates
 from calibrant.dashboard.views.candidates import Picture
 from calibrant.dashboard.widgets import controls, elements
@@ -64,10 +69,11 @@ def render(shelf: Shelf) -> None:
         st.markdown("Drop a picture, or take samples where a run's pictures are at hand.")
         return
     deployed, changed = predict(classifier, found, knobs)
+    judged = _judged(shelf, model, classifier, found, deployed)
     _summary(deployed, changed)
     for n, picture in enumerate(found):
         st.divider()
-        _answer(n, picture, model, deployed, changed)
+        _answer(n, picture, judged[n], deployed, changed)
 
 
 def _export(shelf: Shelf) -> str:
@@ -114,7 +120,7 @@ def _knobs(model: Model) -> Knobs:
             key="abstain",
             about=model.name,
             default=round(100 * (card.abstain_below or 0.0)),
-            help="An answer with less confidence is given as 'not sure'.",
+            help="With less confidence the answer is: I don't know.",
         )
         known = coverages(card)
         coverage = None
@@ -203,6 +209,22 @@ def _has_ood(classifier: Classifier) -> bool:
     return own or classifier.formula.raw(np.zeros((1, len(classifier.class_names)), np.float32)) is not None
 
 
+def _judged(
+    shelf: Shelf, model: Model, classifier: Classifier, found: list[Picture], deployed: Result
+) -> list[Unusual]:
+    """How unusual each is among the images that the file was judged by."""
+    held_out = deployed_file.held_out(shelf, model)
+    own = "ood_score" in classifier.session.outputs  # a score that the held-out predictions do not hold
+    scores = [None] * len(found) if own or deployed.ood_score is None else deployed.ood_score.tolist()
+    if held_out is None:
+        return [unusual.judge(p.image, None, None, ()) for p in found]
+    run, predictions = held_out
+    where = pictures.folders(shelf, run, predictions, settings.current().images)
+    scored = Scored.of(predictions)
+    with st.spinner("Looking at the held-out images"):
+        return [unusual.judge(p.image, s, scored, where) for p, s in zip(found, scores, strict=True)]
+
+
 def _summary(deployed: Result, changed: Result) -> None:
     columns = st.columns(3)
     moved = int((deployed.labels != changed.labels).sum())
@@ -214,7 +236,7 @@ def _summary(deployed: Result, changed: Result) -> None:
         st.metric("Pictures whose answer changes", f"{moved} of {len(deployed)}")
 
 
-def _answer(n: int, picture: Picture, model: Model, deployed: Result, changed: Result) -> None:
+def _answer(n: int, picture: Picture, judged: Unusual, deployed: Result, changed: Result) -> None:
     first, second, third = st.columns([2, 3, 5])
     with first:
         shown = picture.image.copy()
@@ -225,10 +247,7 @@ def _answer(n: int, picture: Picture, model: Model, deployed: Result, changed: R
     with second:
         for title, result in (("As deployed", deployed), ("Your settings", changed)):
             _verdict(title, result, n)
-        if deployed.ood_score is not None:
-            limit = (model.card.ood or {}).get("threshold")
-            flag = "" if limit is None else f" (unusual above {float(limit):.3g})"
-            st.markdown(f"Out-of-distribution score {float(deployed.ood_score[n]):.3f}{flag}")
+        _unusual(judged, n, deployed)
     with third:
         table = _table(n, deployed, changed)
         elements.chart(
@@ -236,10 +255,22 @@ def _answer(n: int, picture: Picture, model: Model, deployed: Result, changed: R
         )
 
 
+def _unusual(judged: Unusual, n: int, deployed: Result) -> None:
+    above = deployed.ood is not None and bool(deployed.ood[n])  # the file's own threshold
+    if judged.warned or above:
+        said = judged.sentence() if judged.warned else "It is more unusual than the file lets pass."
+        st.warning(f"**Do not rely on this answer.** {said}", icon=":material/warning:")
+    elif said := judged.sentence():
+        st.markdown(said)
+    if deployed.ood_score is not None:
+        score = f"Out-of-distribution score {float(deployed.ood_score[n]):.3f}"
+        st.markdown(f":small[{score}; the higher, the more unusual.]")
+
+
 def _verdict(title: str, result: Result, n: int) -> None:
     name = plain(short(result.names[n], 32))
     sure = f"**{name}** {elements.percent(float(result.confidence[n]))}"
-    text = f"not sure: {sure}" if bool(result.abstained[n]) else sure
+    text = f"**I don't know.** Best guess: {sure}" if bool(result.abstained[n]) else sure
     st.markdown(f"{title}: {text}")
     members = result.sets()[n]
     if members:

@@ -181,6 +181,26 @@ def write_feedback(
     return labels.astype(np.int64)
 
 
+TURN_START, TURN_ROWS, TURN, TURN_STEP = 1_767_225_600.0, 3000, 1500, 20.0  # 2026-01-01 00:00 UTC, seconds a row
+
+
+def write_turning_feedback(folder: Path) -> None:
+    """Calibrated answers of four classes, all labelled; from row `TURN` on half of the labels are any class."""
+    rng = np.random.default_rng(1)
+    logits = (2 * rng.normal(size=(TURN_ROWS, 4))).astype(np.float32)
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    wrong = (np.arange(TURN_ROWS) >= TURN) & (rng.random(TURN_ROWS) < 0.5)
+    labels = np.where(wrong, rng.integers(0, 4, TURN_ROWS), labels)
+    writer = FeedbackWriter(folder)
+    identity = Model("birds", "1", "0" * 64, ("auk", "bittern", "crane", "dunlin"))
+    for first in range(0, TURN_ROWS, 50):
+        rows = range(first, first + 50)
+        ids = [f"r{i}" for i in rows]
+        writer.predictions(identity, ids, [TURN_START + TURN_STEP * i for i in rows], logits[first : first + 50])
+        writer.labels("birds", ids, labels[first : first + 50].tolist())
+    writer.close()
+
+
 def export_small_network(path: Path) -> Path:
     """A file as `calibrant export` makes it, T = 2 and full adjustment inside, which can be edited afterwards."""
     torch = pytest.importorskip("torch")

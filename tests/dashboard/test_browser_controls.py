@@ -166,7 +166,7 @@ def test_each_knob_of_try_it_gives_what_the_engine_says(tab: Tab, runs: Path) ->
     )
     expect(temperature=1.97, adjust_strength=0.9, target_prior=tuple(shares))
     tab.move("Abstain below", "End", address="abstain=100")
-    tab.page.get_by_text("Your settings: not sure").first.wait_for()
+    tab.page.get_by_text("Your settings: I don't know").first.wait_for()
     assert tab.page.get_by_text("Set: ").count() > 0
     tab.choose("Prediction set", "off", address="coverage=off")
     tab.page.get_by_text("Set: ").first.wait_for(state="detached")
