@@ -12,8 +12,8 @@ import streamlit as st
 from calibrant.calibration.conformal.abstain import Abstention
 from calibrant.dashboard.draw import decisions
 from calibrant.dashboard.folder.artifacts import Model, Shelf
-from calibrant.dashboard.numbers import answering
-from calibrant.dashboard.numbers.answering import Split
+from calibrant.dashboard.numbers.decide import answering
+from calibrant.dashboard.numbers.decide.answering import Split
 from calibrant.dashboard.views import subject
 from calibrant.dashboard.views.decide import deploy, rows_and_sets
 from calibrant.dashboard.views.subject import Chosen

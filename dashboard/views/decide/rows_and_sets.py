@@ -9,7 +9,7 @@ import streamlit as st
 
 from calibrant.dashboard.draw import decisions, downloads
 from calibrant.dashboard.folder.artifacts import Model, Shelf
-from calibrant.dashboard.numbers import answering, confusion, set_sizes
+from calibrant.dashboard.numbers.decide import answering, confusion, set_sizes
 from calibrant.dashboard.numbers.rows import rows_of
 from calibrant.dashboard.views import samples
 from calibrant.dashboard.views.subject import Chosen

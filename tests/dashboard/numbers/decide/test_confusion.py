@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.dashboard.numbers import confusion
+from calibrant.dashboard.numbers.decide import confusion
 
 
 def test_squares_hold_what_counting_gives_and_lead_to_their_rows(run, probabilities) -> None:  # type: ignore[no-untyped-def]

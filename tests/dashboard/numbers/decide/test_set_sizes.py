@@ -8,7 +8,7 @@ import numpy as np
 
 from calibrant.calibration.conformal.sets import fit_conformal
 from calibrant.dashboard.folder.artifacts import CalibratorRef
-from calibrant.dashboard.numbers import set_sizes
+from calibrant.dashboard.numbers.decide import set_sizes
 
 
 def test_without_sets_of_its_own_half_of_the_rows_fit_some_and_the_others_judge(run) -> None:  # type: ignore[no-untyped-def]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant.calibration.conformal.abstain import abstain_for_risk
-from calibrant.dashboard.numbers import answering
+from calibrant.dashboard.numbers.decide import answering
 
 
 def test_a_line_splits_the_rows_as_counting_does(run, probabilities) -> None:  # type: ignore[no-untyped-def]
