@@ -1,8 +1,8 @@
 """Since when: the row at which the evidence of an alarm began to grow, found by watching the stream once more.
 
 The evidence starts anew at each block of rows as long as nothing speaks for a change (it then stays about 1, log 0), so
-the last such block before the alarm is where the change is most likely to have begun. That is an estimate, and a late
-one rather than an early one where the change came slowly.
+the last such block before the alarm is where the change is most likely to have begun. That is an estimate, good to some
+hundred rows.
 """
 
 from __future__ import annotations
