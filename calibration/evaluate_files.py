@@ -107,7 +107,7 @@ def evaluate_subjects(
                 trials=()
                 if reference
                 else tuple(trials(call, view.formula, source, judged, in_sample=seen, weighted=prior is not None)),
-                labels_call=call.labels(),
+                labels_call=call.labels(margin),
             )
             model = Model(
                 name,

@@ -107,7 +107,7 @@ def judged_fit(
         applied="calibrator",
         rows=partial(_judged_rows, z, held_out, y, judged),
         trials=() if rows_follow == "train" else _trials(call, Formula(z.shape[1], calibrator, prior), file, y, judged),
-        labels_call=call.labels(),
+        labels_call=call.labels(margin),
     )
     verdict = judge(case, margin=margin)
     context: dict[str, Any] = {

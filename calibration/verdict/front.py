@@ -43,6 +43,7 @@ def verdict(
     classes by name of a group. `target_prior`: "uniform" or class shares that the rows are weighted to. `in_sample`:
     the calibrator was fitted on these very rows.
     """
+    let_pass = margin_of(policy, margin)
     p = check_probs(probs)
     y = check_labels(labels, *p.shape)
     plain = p if before is None else check_probs(before)
@@ -67,10 +68,10 @@ def verdict(
         found=found,
         applied=None if before is None and fitted_on is None else "calibrator",
         rows=lambda: rows,
-        labels_call="calibrant.calibration.labels_needed(probs, error=0.1, beyond=0.05)",
+        labels_call=f"calibrant.calibration.labels_needed(probs, error={2 * let_pass:g}, beyond={let_pass:g})",
         trials=() if in_sample else tuple(_trials(fitted_on, given=before is not None, classes=p.shape[1])),
     )
-    return judge(case, margin=margin_of(policy, margin))
+    return judge(case, margin=let_pass)
 
 
 def _trials(fitted_on: ArrayLike | None, *, given: bool, classes: int) -> Iterator[Trial]:

@@ -20,6 +20,12 @@ WORDS: Mapping[str, str] = {
     "not-trusted": "Not to be trusted", "unknown": "Cannot be told", "care": "Usable with care", "trusted": "Trusted",
 }  # fmt: skip
 
+_INSTEAD: Mapping[CauseKind, str] = {  # where nothing can be tried
+    "ranking": "Check the labels and the order of the classes; if they are right, another model is needed.",
+    "prior-shift": "Judge it on rows that have the class shares of the place of use.",
+    "in-sample": "Judge it on rows that its calibrator has not seen.",
+}
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -65,8 +71,8 @@ class Verdict:
         if self.level == "trusted":
             return "Nothing: use it."
         first = self.causes[0] if self.causes else None
-        if first is not None and first.kind == "ranking":
-            return "Check the labels and the order of the classes; if they are right, another model is needed."
+        if first is not None and first.kind in _INSTEAD:
+            return _INSTEAD[first.kind]
         where = "its answers"
         name = None if first is None else first.evidence.get("name")
         if first is not None and name is not None and first.kind in ("class", "group"):

@@ -18,6 +18,7 @@ from calibrant.calibration.cross_fit import as_fitted, cross_fitted, inside, sha
 from calibrant.calibration.formula import Formula
 from calibrant.calibration.populations import Population, shift_between
 from calibrant.calibration.verdict.case import JudgedRows, Matrix, Trial
+from calibrant.calibration.verdict.policy import MARGIN
 from calibrant.calibration.verdict.verdict import CauseKind
 from calibrant.priors import TRAIN, UNIFORM
 from calibrant.shares import shares
@@ -45,8 +46,9 @@ class Call:
     def calibrate(self, *options: str) -> str:
         return self._line("calibrate", *options, "--out", OUT)
 
-    def labels(self) -> str:
-        return self._line("labels", *([] if self.calibrator is None else ["--calibrator", str(self.calibrator)]))
+    def labels(self, margin: float) -> str:
+        chosen = [] if self.calibrator is None else ["--calibrator", str(self.calibrator)]
+        return self._line("labels", *chosen, *([] if margin == MARGIN else ["--margin", f"{margin:g}"]))
 
     def prior(self) -> tuple[str, ...]:
         """The options that say for which class shares."""

@@ -31,3 +31,17 @@ def test_it_comes_back_from_json():
 def test_not_trusted_is_worst_and_cannot_be_told_comes_next(asked, met):
     assert LEVELS == ("not-trusted", "unknown", "care", "trusted")
     assert VERDICT.at_least(asked) is met
+
+
+@pytest.mark.parametrize(
+    ("level", "causes", "said"),
+    [
+        ("trusted", (), "Nothing: use it."),
+        ("care", (Cause("ranking", ""),), "Check the labels"),
+        ("care", (Cause("prior-shift", ""),), "Judge it on rows that have the class shares"),
+        ("care", (Cause("group", "", {"name": "rare"}),), 'let a person check its answers of the group "rare".'),
+        ("not-trusted", (Cause("over-confident", ""),), "let a person check its answers."),
+    ],
+)
+def test_where_nothing_helps_the_first_cause_says_what_to_do(level, causes, said):
+    assert said in Verdict(level, "", causes).without_remedy

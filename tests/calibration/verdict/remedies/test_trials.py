@@ -45,3 +45,5 @@ def test_paths_are_quoted_and_what_was_said_is_said_again() -> None:
     assert call.calibrate("--method", "vector") == (
         "calibrant calibrate 'my rows.parquet' --method vector --out calibrator-new.json"
     )
+    assert call.labels(0.05) == "calibrant labels 'my rows.parquet' --calibrator c.json"
+    assert call.labels(0.02).endswith("--calibrator c.json --margin 0.02")
