@@ -10,7 +10,7 @@ POLICY = click.option(
     "--stakes",
     "--policy",
     "policy",
-    type=click.Choice(list(POLICIES)),
+    metavar="|".join(POLICIES),
     help="What is at stake: errors of the confidence up to 10, 5 (the default) or 2 points are then trusted.",
 )
 MARGIN = click.option(

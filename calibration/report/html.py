@@ -35,6 +35,8 @@ section.not-trusted { border-color: #B42318; } code { overflow-wrap: anywhere; }
 footer { margin-top: 3rem; color: #555; font-size: 13px; }
 """
 
+_CAUSES = 5  # that are shown
+
 
 def html_report(models: Sequence[Model], *, title: str, bins: int, made: str) -> str:
     """The page as text; `made` is its date line."""
@@ -44,7 +46,7 @@ def html_report(models: Sequence[Model], *, title: str, bins: int, made: str) ->
         f"<h1>{escape(title)}</h1>",
         f'<p class="quiet">{escape(made)} · calibrant {escape(__version__)}</p>',
         *(f"<p>{escape(note)}</p>" for m in models for note in m.notes),
-        *(verdict_block(m) for m in models),
+        *(verdict_block(m) for m in sorted(models, key=lambda m: m.reference)),  # what is used comes first
         "<h2>Reliability</h2>",
         _picture(pictures, "Reliability diagrams with histograms of confidence"),
         '<p class="quiet">Each mark is a bin of rows with similar confidence, its area their share. Below the dashed '
@@ -73,7 +75,14 @@ def verdict_block(model: Model) -> str:
     v = model.verdict
     if v is None:
         return f"<p>{sentence(model)}</p>"
-    causes = "".join(f"<li>{escape(c.text)}</li>" for c in v.causes)
+    if model.reference:  # what to do about it stands above: what is used in its place
+        return (
+            f'<section class="{v.level}"><p>{escape(model.name)}, as it was: {escape(v.sentence)}</p>'
+            f'<p class="quiet">{sentence(model)}</p></section>'
+        )
+    more = len(v.causes) - _CAUSES
+    causes = "".join(f"<li>{escape(c.text)}</li>" for c in v.causes[:_CAUSES])
+    causes += f"<li>and {more} more, see the JSON of evaluate</li>" if more > 0 else ""
     remedies = "".join(
         f"<li>{escape(r.text)}{'' if r.command is None else f'<br><code>{escape(r.command)}</code>'}</li>"
         for r in v.remedies

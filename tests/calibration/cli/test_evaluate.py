@@ -86,6 +86,6 @@ def test_stakes_move_the_level(predictions: Path) -> None:
         return str(json.loads(result.stdout)["models"][0]["verdict"]["level"])
 
     assert level("--margin", "0.4") == "trusted"
-    assert level("--policy", "high") == "not-trusted"
+    assert level("--policy", "high") == level("--stakes", "high") == "not-trusted"
     with pytest.raises(ConfigError, match='did you mean "high"'):
         level("--policy", "hihg")

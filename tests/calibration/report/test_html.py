@@ -12,6 +12,7 @@ from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.report.figures import Model
 from calibrant.calibration.report.html import html_report
 from calibrant.calibration.statistics.accumulate import statistics_of_probabilities
+from calibrant.calibration.verdict.verdict import Cause, Remedy, Verdict
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +48,20 @@ def test_a_half_of_the_error_or_mostly_noise_crowns_nobody(page: str, name: str)
 
 def test_every_metric_of_the_table_has_a_row(page: str) -> None:
     assert [m.name for m in METRICS if f"{m.name}<small>" not in page] == []
+
+
+def test_what_is_used_is_judged_first_and_what_it_was_before_in_one_line() -> None:
+    statistics = statistics_of_probabilities(np.tile([0.9, 0.1], (50, 1)), np.arange(50) % 2)
+    causes = tuple(Cause("class", f"Cause {k}.") for k in range(7))
+    remedy = Remedy("recalibrate", "calibrant calibrate <x>", "Fit anew.")
+    plain, used = (
+        Model(
+            name, evaluate(statistics), statistics, verdict=Verdict("care", f"{name}!", causes, (remedy,)), reference=r
+        )
+        for name, r in (("plain", True), ("used", False))
+    )
+    page = html_report([plain, used], title="T", bins=15, made="today")
+    assert page.index("used!") < page.index("plain, as it was: plain!") < page.index("<h2>Reliability")
+    assert page.count("Cause 0.") == page.count("Cause 4.") == page.count("calibrant calibrate &lt;x&gt;") == 1
+    assert "Cause 5." not in page
+    assert "and 2 more, see the JSON" in page
