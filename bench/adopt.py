@@ -156,7 +156,8 @@ def served(models: Path, rows: list[dict[str, Any]]) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "calibrant", "serve", str(models), "--port", str(port)]
+    files = [f"{row['file']}={models / row['file']}.onnx" for row in rows]
+    command = [sys.executable, "-m", "calibrant", "serve", *files, "--port", str(port), "--batch-cap", "1"]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for row in rows:

@@ -58,6 +58,7 @@ def recalibrate(path: str | Path, calibrator: Calibrator | None, *, out: str | P
     before = card.calibrator
     what = "removed the calibrator"
     if calibrator is not None:
+        _check_outcome(calibrator, card, file.path)
         block = map_alone(calibrator)
         what = f"recalibrated: {block['method']}"
         _check_source(block, card, file.path)
@@ -83,6 +84,12 @@ def recalibrate(path: str | Path, calibrator: Calibrator | None, *, out: str | P
     return retail(file, card, what, out)
 
 
+def _check_outcome(calibrator: Calibrator, card: ModelCard, path: Path) -> None:
+    fitted = calibrator.fitted_on.get("outcome", "exclusive")
+    if fitted != card.outcome:
+        raise ConfigError(f"was fitted for {fitted} labels, those of the file are {card.outcome}", where=path)
+
+
 def adjust(
     path: str | Path,
     strength: float | None = None,
@@ -100,6 +107,12 @@ def adjust(
     file, card = _open(path, out)
     if strength is None and target_prior is None and train_prior is None and labelled is None:
         raise ConfigError("nothing to change", fix="give --strength, --target-prior or both")
+    if card.independent:
+        raise ConfigError(
+            "its labels are independent: each has a base rate of its own, and they have no common prior",
+            where=path,
+            fix="calibrant calibrate --target-prior 0.2,0.05,... and calibrant recalibrate",
+        )
     prior = card.prior
     if train_prior is not None:
         found = read_prior(train_prior, card.classes, where="--train-prior")

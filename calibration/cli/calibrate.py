@@ -86,12 +86,25 @@ def fit_command(
              isotonic histogram beta bbq enir ensemble-temperature auto
     Example: calibrant calibrate runs/first/predictions/val.parquet --method auto --conformal 0.1
     """
+    from calibrant.calibration.cli.independent import calibrate_labels, refuse_options
     from calibrant.calibration.decisions import Decisions
     from calibrant.calibration.fitting import judged_fit
+    from calibrant.calibration.independent.files import is_independent
     from calibrant.calibration.report.fit_account import fit_account
     from calibrant.calibration.verdict.policy import margin_of
     from calibrant.calibration.verdict.text import verdict_lines
 
+    if is_independent(predictions, asked(score_kind, outcome)):
+        others = {
+            "--conformal": alphas or None, "--abstain-risk": abstain_risk, "--abstain-coverage": abstain_coverage,
+            "--adjust": adjust, "--option": options or None, "--class-conditional": class_conditional or None,
+        }  # fmt: skip
+        refuse_options(others)
+        said = asked(score_kind, outcome)
+        calibrate_labels(
+            predictions, method, out, target_prior, said, bins=bins, margin=margin_of(policy, margin), as_json=as_json
+        )
+        return
     if abstain_risk is not None and abstain_coverage is not None:
         raise ConfigError("--abstain-risk and --abstain-coverage were both given", fix="pass one of them")
     if (kind != "lac" or class_conditional) and not alphas:

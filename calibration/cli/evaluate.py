@@ -107,7 +107,9 @@ def evaluate(
       calibrant evaluate test.parquet --ood svhn.parquet --ood-fit val.parquet
     """
     from calibrant.atomic import write_json, write_text
+    from calibrant.calibration.cli.independent import refuse_options, tell_labels
     from calibrant.calibration.evaluate_files import evaluate_files
+    from calibrant.calibration.independent.files import evaluate_labels, is_independent
     from calibrant.calibration.label_shift.files import resolved, served_file
     from calibrant.calibration.report.tables import difference_table, ood_table, text_table
     from calibrant.calibration.subjects import of_run
@@ -116,6 +118,17 @@ def evaluate(
     from calibrant.calibration.verdict.requirement import broken, read_requirements
     from calibrant.calibration.verdict.text import verdicts
 
+    if is_independent(predictions[0], asked(score_kind, outcome)):
+        others = {
+            "--target-prior": target_prior, "--adjust": adjust, "--cross-fit": cross_fit, "--require": required,
+            "--compare": compare or None, "--ood": foreign or None, "--ood-fit": ood_fit, "--figure": figure,
+        }  # fmt: skip
+        refuse_options(others)
+        models_ = evaluate_labels(
+            predictions, calibrators, bins=bins, asked=asked(score_kind, outcome), margin=margin_of(policy, margin)
+        )
+        tell_labels(models_, predictions, as_json=as_json, json_out=json_out, report=report)
+        return
     requirements = () if required is None else read_requirements(required)
     let_pass = margin_of(policy, margin)
     if figure is not None and figure.suffix.lower() not in _FIGURES:

@@ -63,6 +63,11 @@ def html_report(models: Sequence[Model], *, title: str, bins: int, made: str) ->
         *([] if by_class is None else ["<h2>Classes</h2>", _picture(by_class, "Confidence minus accuracy by class")]),
         *_classes(models),
     ]
+    return page(title, parts)
+
+
+def page(title: str, parts: Sequence[str]) -> str:
+    """The parts as one page that needs nothing from elsewhere."""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>'

@@ -168,7 +168,7 @@ def _check_independent(card: ModelCard, knobs: Knobs) -> None:
         raise ConfigError(
             "base rates of independent labels are changed in the file, not in a request",
             where="adjust_strength" if knobs.adjust_strength is not None else "target_prior",
-            fix="calibrant adjust FILE --target-prior",
+            fix="calibrant calibrate --target-prior, then calibrant recalibrate",
         )
 
 

@@ -77,7 +77,7 @@ class PredictionsFile:
             raise DataError(
                 "holds independent labels (sigmoid), which this does not know",
                 where=path,
-                fix="calibrant evaluate and calibrate do",
+                fix="calibrant evaluate and calibrant calibrate read them",
             )
         return found
 

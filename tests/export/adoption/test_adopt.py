@@ -178,3 +178,30 @@ def features_too(m: Maker) -> Sequence[str]:
 def test_a_second_output_of_features_is_no_rival(foreigners: Foreigners) -> None:
     found: Any = foreigners.adopt(foreigners.write(features_too)).found
     assert found.output == "logits"
+
+
+def test_independent_labels_from_the_foreign_file_to_the_answer(foreigners: Foreigners, place: Path) -> None:
+    """Each label keeps a probability of its own through a calibrator, an edit and the server's answer."""
+    from calibrant.calibration import fit
+    from calibrant.calibration.independent.fit import fit_labels
+    from calibrant.errors import ConfigError
+    from calibrant.export.edit import adjust, recalibrate
+    from calibrant.serve.engine.classifier import load
+
+    path = foreigners.write(lambda m: m.put("Sigmoid", m.head(m.body())))
+    foreigners.adopt(path)
+    pixels = random_pictures(60, (SIZE, SIZE))
+    before = load(foreigners.adopted).predict(pixels)
+    present = (np.random.default_rng(0).random((60, 5)) < 1 / (1 + np.exp(-before.logits / 3))).astype(np.int8)
+    calibrator = fit_labels("temperature", before.logits, present)
+    recalibrate(foreigners.adopted, calibrator)
+    found = load(foreigners.adopted).predict(pixels)
+    expected = 1 / (1 + np.exp(-before.logits.astype(np.float64) / calibrator.parameters["temperature"]))
+    np.testing.assert_allclose(found.probabilities, expected, atol=1e-5)
+    row = found.to_rows()[0]
+    assert row["labels"] == [name for name, p in zip(NAMES, expected[0], strict=True) if p >= 0.5]
+    assert row["probabilities"] == pytest.approx(dict(zip(NAMES, expected[0], strict=True)), abs=1e-5)
+    with pytest.raises(ConfigError, match="labels are independent"):
+        adjust(foreigners.adopted, 1.0)
+    with pytest.raises(ConfigError, match="fitted for exclusive labels"):
+        recalibrate(foreigners.adopted, fit("temperature", before.logits, present.argmax(1)))
