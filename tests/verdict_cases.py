@@ -146,11 +146,36 @@ def _foreign(folder: Path) -> Prepared:
     return Prepared("foreign pictures", write(folder, "test", z, y), None, "not-trusted", "ranking", None)
 
 
+def _surest_tenth(folder: Path) -> Prepared:
+    """Right as claimed but for the surest tenth, of which most belong to the next class: no temperature follows."""
+    z, y = rows(4000, seed=15)
+    p = np.exp(z - z.max(axis=1, keepdims=True))
+    sure = (p.max(axis=1) / p.sum(axis=1)).argsort()[-400:]
+    moved = np.zeros(4000, bool)
+    moved[np.random.default_rng([15, 1]).choice(sure, 320, replace=False)] = True
+    path = write(folder, "test", z, np.where(moved, (z.argmax(axis=1) + 1) % 10, y))
+    return Prepared("the surest tenth", path, None, "not-trusted", "over-confident", "recalibrate")
+
+
+def _one_class(folder: Path) -> Prepared:
+    z, y = rows(4000, seed=16)
+    path = write(folder, "test", z[y == 2], y[y == 2])
+    return Prepared("rows of one class", path, None, "care", "prior-shift", "labels")
+
+
+def _trained_on_a_tail(folder: Path) -> Prepared:
+    """Without a calibrator: the whole is within the margin, head and tail are off, and Bayes' rule mends it."""
+    z, y = rows(4000, seed=5)
+    path = write(folder, "test", z + np.log(TAIL) - np.log(UNIFORM), y, train=TAIL)
+    return Prepared("trained on a tail", path, None, "care", "prior-shift", "adjust")
+
+
 CASES: dict[str, Callable[[Path], Prepared]] = {
     "calibrated": _calibrated, "over-confident": _over_confident, "under-confident": _under_confident,
     "prior shift": _prior_shift, "harmful calibrator": _harmful, "in-sample": _in_sample, "forty rows": _forty_rows,
     "one bad class": _bad_class, "a bad group": _bad_group, "broken ranking": _broken_ranking,
-    "drift in the log": _drift, "foreign pictures": _foreign,
+    "drift in the log": _drift, "foreign pictures": _foreign, "the surest tenth": _surest_tenth,
+    "rows of one class": _one_class, "trained on a tail": _trained_on_a_tail,
 }  # fmt: skip
 
 

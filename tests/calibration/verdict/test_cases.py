@@ -1,4 +1,4 @@
-"""Twelve prepared cases: the same right verdict in the table, in the JSON and in the report of one call."""
+"""Prepared cases: the same right verdict in the table, in the JSON and in the report of one call."""
 
 from __future__ import annotations
 
