@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.predictions import Predictions, Source
 from calibrant.calibration.conformal.holding import set_blocks
+from calibrant.calibration.conformal.sets import fit_conformal
 from calibrant.calibration.decisions import Decisions
 from calibrant.calibration.fitting import fit_file
 from calibrant.calibration.formula import Formula
@@ -88,3 +89,28 @@ def test_calibrate_fits_sets_for_a_place_of_use_of_other_shares(labelled: Path) 
     p = Formula(C, found, found.prior or pytest.fail("no prior")).probabilities(z)
     inside = 1 - p <= np.array(found.conformal["0.1"]["class_thresholds"])
     assert inside[np.arange(len(y)), y].mean() == pytest.approx(0.9, abs=0.025)
+
+
+def test_rows_that_the_map_was_fitted_on_are_judged_by_maps_that_have_not_seen_them(
+    deployed: Path, tmp_path: Path
+) -> None:
+    """An isotonic map of 300 rows knows them too well: thresholds from them as they are promise more than they hold."""
+    sets = {}
+    for seed in (0, 1):
+        z, y = drawn(300, np.array(PRIOR), seed)
+        sets[seed] = Predictions(tuple(map(str, range(300))), y, z, Source(CLASSES, train_prior=PRIOR))
+        sets[seed].write(tmp_path / f"{seed}.parquet")
+    fitted = fit_file(tmp_path / "0.parquet", "isotonic", decisions=Decisions((0.1,)))
+    edit.recalibrate(deployed, fitted, out=tmp_path / "m.onnx")
+
+    def threshold(seed: int) -> float:
+        card = edit.adjust(tmp_path / "m.onnx", 0.0, labelled=tmp_path / f"{seed}.parquet")
+        return float(set_blocks(card)["0.1"]["threshold"])
+
+    as_it_is = {
+        k: fit_conformal(fitted.probabilities(d.logits), d.labels, alpha=0.1).threshold for k, d in sets.items()
+    }
+    assert fitted.conformal is not None
+    assert threshold(0) == pytest.approx(fitted.conformal["0.1"]["threshold"], abs=1e-9)  # of maps of the other folds
+    assert threshold(0) > as_it_is[0] + 0.01
+    assert threshold(1) == pytest.approx(as_it_is[1], abs=1e-9)  # rows that it has not seen
