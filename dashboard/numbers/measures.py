@@ -24,7 +24,7 @@ from calibrant.calibration.diagrams.reliability import (
     reliability_diagram,
 )
 from calibrant.calibration.diagrams.smooth_curve import SmoothCurve, class_smooth_reliability, smooth_reliability
-from calibrant.calibration.evaluation import Evaluation, evaluate, gap_sample
+from calibrant.calibration.evaluation import Evaluation, evaluate, gap_sample, under_prior
 from calibrant.calibration.formula import Formula
 from calibrant.calibration.intervals.binned import measure_gaps
 from calibrant.calibration.intervals.gaps import GapSample
@@ -38,7 +38,6 @@ from calibrant.calibration.statistics.statistics import Statistics, for_file
 from calibrant.dashboard.folder.contents import opened
 from calibrant.dashboard.numbers import rows as single_rows
 from calibrant.dashboard.numbers.predictions_through import Scored
-from calibrant.shares import class_weights
 
 Kind = Literal["width", "mass", "smooth"]
 # Class shares under which numbers are asked for: None, as the rows are; "uniform"; or a share for each class.
@@ -61,7 +60,7 @@ def statistics(scored: Scored, target: Target = None) -> Statistics:
     """One pass over the file the first time; afterwards the summary beside it, or what is in memory."""
     with _making:  # two readers of one page ask at the same moment; one pass is enough
         found = _statistics(scored)
-    return found if target is None else found.weighted(weights_of(found, target))
+    return found if target is None else under_prior(found, None, target)[0]
 
 
 @lru_cache(128)
@@ -70,10 +69,8 @@ def _statistics(scored: Scored) -> Statistics:
 
 
 def weights_of(found: Statistics, target: Target) -> NDArray[np.float64]:
-    """Of each true class, as evaluate --target-prior has them: every class that occurs counts the same, or as told."""
-    rows = found.by_true.rows
-    wanted = (rows > 0).astype(np.float64) if not isinstance(target, tuple) else np.asarray(target)
-    return class_weights(rows, wanted)
+    """Of each true class, as evaluate --target-prior has them."""
+    return found.weights if target is None else under_prior(found, None, target)[0].weights
 
 
 @lru_cache(512)
