@@ -95,14 +95,12 @@ def fixed_point(error: Callable[[float], float]) -> SmoothEce:
     low, high = _SMALLEST, 1.0
     if error(low) <= low:
         return SmoothEce(error(low), low)
-    while high - low > 1e-13 * high + 1e-15:
+    while high - low > 1e-4 * high:
         middle = 0.5 * (low + high)
         if error(middle) > middle:
             low = middle
         else:
             high = middle
-        if high - low < 1e-4 * high:
-            break
     # Falling and smooth: the secant ends what bisection began.
     f_low, f_high = error(low) - low, error(high) - high
     for _ in range(20):

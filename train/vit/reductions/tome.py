@@ -40,7 +40,7 @@ class ToMe(Reduction):
 
     def steps(self, count: int, patches: int, prefix: int = 1) -> list[int]:
         """How many tokens each matching of this stage removes."""
-        wanted = min(self.stage.planned_away(patches), count - 1)
+        wanted = self.stage.planned_away(patches)
         steps: list[int] = []
         while wanted > 0:
             n = count + prefix

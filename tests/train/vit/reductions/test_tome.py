@@ -35,6 +35,12 @@ def test_counts_of_the_papers_code(patches: int, rate: float) -> None:
         assert tuple(left) == expected
 
 
+@pytest.mark.parametrize("prefix", [1, 2, 3, 5])
+def test_one_token_is_left_however_many_are_to_go(prefix: int) -> None:
+    stage = ToMe(Stage(0, (1e-6,)), repeat=True)
+    assert [count - sum(stage.steps(count, 1000, prefix)) for count in range(1, 40)] == [1] * 39
+
+
 def test_tome_averages_by_size_by_hand() -> None:
     x = torch.tensor([[[9.0], [1.0], [1.0], [5.0], [3.0], [7.0]]])
     size = torch.tensor([[1.0, 1.0, 3.0, 1.0, 1.0, 2.0]])
