@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("calibrant", "calibration", "serve", "train", "export", "dashboard")
-MOST = 144  # never raise it
+MOST = 132  # never raise it
 # The test file, or folder of them, by which a source without one of its own is seen to work: and its sources.
 TESTED_WITH_OTHERS = {
     "tests/calibration/calibrators": """
@@ -43,7 +43,6 @@ TESTED_WITH_OTHERS = {
         calibration/softmax.py
     """,
     "tests/calibration/cli/test_calibrate.py": """
-        calibrant/artifacts/model_card.py
         calibration/cross_check.py
     """,
     "tests/calibration/test_evaluate_files.py": """
@@ -65,16 +64,9 @@ TESTED_WITH_OTHERS = {
     "tests/dashboard/widgets/test_switches.py": """
         calibrant/settings/option.py
     """,
-    "tests/export/checks/test_locate.py": """
-        export/checks/parity.py
-    """,
     "tests/export/graph/test_blocks.py": """
         calibration/calibrators/steps.py
         export/graph/piecewise.py
-        export/graph/tail.py
-    """,
-    "tests/export/graph/test_calibrator_steps.py": """
-        export/graph/fold.py
     """,
     "tests/export/quantization/test_quantize.py": """
         export/checks/measure.py
@@ -93,7 +85,6 @@ TESTED_WITH_OTHERS = {
     """,
     "tests/export/test_onnx_file.py": """
         calibrant/artifacts/card_checks.py
-        calibrant/artifacts/onnx_wire.py
         export/checks/inspection.py
     """,
     "tests/export/test_redecide.py": """

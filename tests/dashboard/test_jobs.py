@@ -122,6 +122,18 @@ def test_a_process_number_that_was_used_again_is_not_the_job(tmp_path: Path, mon
     assert not jobs.states(tmp_path)[0].running
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the state of a process is read from /proc")
+def test_the_remains_of_a_process_that_nobody_waited_for_do_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = start(tmp_path, monkeypatch, "pass")
+    handle = jobs._handles.pop(tmp_path / jobs.FOLDER / f"{job.id}.json")
+    os.waitid(os.P_PID, job.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays as a zombie
+    assert Path(f"/proc/{job.pid}/stat").exists()
+    assert not jobs.states(tmp_path)[0].running
+    handle.wait(10)
+
+
 def test_only_so_many_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = [start(tmp_path, monkeypatch, "import time; time.sleep(60)") for _ in range(jobs.MOST_RUNNING)]
     with pytest.raises(ConfigError, match="running already"):

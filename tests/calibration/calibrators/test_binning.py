@@ -53,3 +53,9 @@ def test_steps_include_their_lower_knot() -> None:
     steps = {"x": [[0.0, 0.5], [0.0]], "y": [[0.2, 0.8], [0.2]], "kind": "constant"}
     q = Calibrator("bbq", 2, steps).probabilities(np.array([[0.0, 0.0], [-0.1, 0.0]]))
     assert q[:, 0] == pytest.approx([0.8 / (0.8 + 0.2), 0.2 / (0.2 + 0.2)])  # p = .5 is on the knot, .475 below
+
+
+def test_a_probability_on_an_edge_belongs_to_the_upper_interval() -> None:
+    """Two equal logits are .5 each: with two intervals [0, .5) stays empty, and its value is its middle."""
+    found = fit("histogram", np.zeros((4, 2)), np.array([0, 0, 0, 1]), bins=2)
+    assert found.parameters["values"] == [[0.25, 0.75], [0.25, 0.25]]

@@ -75,6 +75,15 @@ def test_the_certainty_is_divided_among_several_wishes() -> None:
         abstain_for_risk(*two_classes(sure[:148], np.zeros(148)), risk=0.05, among=8)
 
 
+def test_each_of_two_wishes_is_tested_at_half_the_level() -> None:
+    """One error among 160 answers: .95^160 + 160 * .05 * .95^159 = .00257, between .05 / 24 and .05 / 12."""
+    sure, wrong = np.linspace(0.99, 0.6, 161), np.zeros(161)
+    wrong[0] = 1
+    assert given(sure, wrong) == pytest.approx(160 / 161)
+    with pytest.raises(ConfigError, match="no threshold is shown"):
+        abstain_for_risk(*two_classes(sure, wrong), risk=0.05, among=2)
+
+
 def test_equal_weights_are_no_weights() -> None:
     rng = np.random.default_rng(0)
     confidence = rng.uniform(0.5, 1, 1000)

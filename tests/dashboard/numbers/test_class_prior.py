@@ -9,7 +9,9 @@ import pytest
 
 from calibrant.artifacts.feedback import Model
 from calibrant.artifacts.feedback_writer import FeedbackWriter
-from calibrant.dashboard.numbers.class_prior import served_labels
+from calibrant.dashboard.folder.artifacts import Run
+from calibrant.dashboard.numbers.class_prior import _of_rows_here, served_labels
+from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.errors import ConfigError
 
 NAMES = ("a", "b", "c=d")
@@ -26,3 +28,12 @@ def test_served_labels_are_counted_over_files_with_the_same_classes(tmp_path: Pa
     assert served_labels(tmp_path, NAMES) == [4.0, 0.0, 2.0]
     with pytest.raises(ConfigError, match="no label"):
         served_labels(tmp_path, ("other", "names"))
+
+
+def test_counts_and_shares_are_one_prior(run: tuple[Run, Scored, Scored]) -> None:
+    """Numbers are kept by their prior, and a page names it: what is typed as 3 and as 3/75 is the same."""
+    predictions = run[1].path
+    counts = [3.0] + [8.0] * 9
+    found = _of_rows_here(counts, predictions)
+    assert found == pytest.approx([n / 75 for n in counts])
+    assert found == _of_rows_here([2 * n for n in counts], predictions)

@@ -125,7 +125,9 @@ def test_a_folder_without_classes_is_images_without_labels(tmp_path: Path) -> No
     found = list_images(tmp_path / "test" / "auk")
     assert (found.class_names, list(found.sets)) == ((), [ALL])
     assert found.sets[ALL].labels.tolist() == [-1] * 5
-    assert images_to_predict(tmp_path / "test" / "auk", CLASSES, split="val").ids == tuple(f"{i}.png" for i in range(5))
+    asked = images_to_predict(tmp_path / "test" / "auk", CLASSES, split="val")
+    assert asked.ids == tuple(f"{i}.png" for i in range(5))
+    assert asked.labels.tolist() == [-1] * 5
     with pytest.raises(DataError, match="has images but no class folders"):
         read_data(DataConfig(path=tmp_path / "test" / "auk"))
 
@@ -145,6 +147,9 @@ def test_a_folder_is_read_in_the_order_of_the_models_classes(tmp_path: Path) -> 
     found = images_to_predict(tmp_path, ("bittern", "auk"), split="test")
     assert found.labels.tolist() == [0] * 5 + [1] * 5
     assert found.ids[4:6] == ("bittern/4.png", "auk/0.png")
+    strange = images_to_predict(tmp_path, ("crane", "bittern"), split="test")  # what it does not know comes last
+    assert strange.labels.tolist() == [1] * 5 + [-1] * 5
+    assert strange.ids[4:6] == ("bittern/4.png", "auk/0.png")
 
 
 def test_a_class_may_be_called_train(tmp_path: Path) -> None:

@@ -33,6 +33,14 @@ def test_what_does_not_help_is_not():
     assert tried(case(trial("recalibrate", 2.0)), ["over-confident"], margin=0.05) == []
 
 
+def test_a_lower_nll_is_no_help_where_the_error_of_calibration_grows():
+    """Always right, and 69 % sure of it: the NLL falls to .37, the ECE rises to .31."""
+    right = Trial(
+        "recalibrate", frozenset({"over-confident"}), "Try", "call", lambda rows: 1.5 * np.eye(3)[rows.labels]
+    )
+    assert tried(case(right), ["over-confident"], margin=0.05) == []
+
+
 def test_only_what_is_against_a_cause_is_tried():
     assert tried(case(trial("adjust", 0.5, "prior-shift")), ["over-confident"], margin=0.05) == []
 
