@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from calibrant.api.deployed import adopt, load
     from calibrant.api.diagrams import reliability_diagram, risk_coverage
     from calibrant.api.prediction import load_predictions, predict
+    from calibrant.api.saving import save_run
+    from calibrant.api.tracking import log_report
     from calibrant.api.training import fit_head, train
     from calibrant.calibration.estimators import CalibratedClassifier, LogitCalibrator, scorer
 
@@ -35,7 +37,7 @@ if _os.path.isfile(_os.path.join(_root, "pyproject.toml")) and _os.path.isfile(
 
 __all__ = [
     "CalibratedClassifier", "LogitCalibrator", "__version__", "adopt", "compare", "evaluate", "fit", "fit_head", "load",
-    "load_predictions", "predict", "reliability_diagram", "risk_coverage", "scorer", "train",
+    "load_predictions", "log_report", "predict", "reliability_diagram", "risk_coverage", "save_run", "scorer", "train",
 ]  # fmt: skip
 
 _HOMES = {
@@ -44,12 +46,14 @@ _HOMES = {
     "fit_head": "api.training",
     "load_predictions": "api.prediction", "predict": "api.prediction",
     "reliability_diagram": "api.diagrams", "risk_coverage": "api.diagrams",
-    "_train": "api.training",
+    "_train": "api.training", "save_run": "api.saving", "log_report": "api.tracking",
     "CalibratedClassifier": "calibration.estimators", "LogitCalibrator": "calibration.estimators",
     "scorer": "calibration.estimators",
 }  # fmt: skip
 # Packages, opened by name as well: calibrant.calibration.metrics.ece. `train` can also be called.
-_ROOMS = ("calibration", "dashboard", "errors", "export", "serve", "train")
+_ROOMS = ("calibration", "dashboard", "errors", "export", "plugins", "serve", "train")
+# Classes whose base is another library's: made when they are asked for, and listed though it may not be there.
+_MADE = {"LightningCallback": "lightning_callback", "TrainerCallback": "trainer_callback"}
 
 
 def __getattr__(name: str) -> Any:
@@ -57,6 +61,9 @@ def __getattr__(name: str) -> Any:
 
     if name in _ROOMS:
         return import_module(f"{__name__}.{name}")
+    if name in _MADE:
+        made = globals()[name] = getattr(import_module(f"{__name__}.api.tracking"), _MADE[name])()
+        return made
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name.lstrip("_"))
@@ -65,4 +72,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_ROOMS})
+    return sorted({*__all__, *_ROOMS, *_MADE})

@@ -18,7 +18,8 @@ import calibrant
 PROMISED = {
     "calibrant": {
         "CalibratedClassifier", "LogitCalibrator", "__version__", "adopt", "compare", "evaluate", "fit", "fit_head",
-        "load", "load_predictions", "predict", "reliability_diagram", "risk_coverage", "scorer", "train",
+        "load", "load_predictions", "log_report", "predict", "reliability_diagram", "risk_coverage", "save_run",
+        "scorer", "train",
     },
     "calibrant.calibration": {"METHODS", "Calibrator", "Evaluation", "Measured", "evaluate", "fit"},
     "calibrant.calibration.metrics": {

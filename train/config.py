@@ -108,6 +108,7 @@ class AugmentConfig:
     policy: Literal["none", "trivial", "rand", "auto", "augmix"] = "none"
     jitter: float = 0.0  # brightness, contrast and saturation
     erasing: float = 0.0  # probability
+    transforms: tuple[str, ...] = ()  # of plugins, on the cropped picture
     mixup: float = 0.0  # alpha of its Beta distribution
     cutmix: float = 0.0
     superpixel_mix: int = 0  # OcCaMix: so many of the most salient superpixels of another image are pasted (its 3)

@@ -174,7 +174,7 @@ def _trainer(
         history = History(run, epochs=epochs, tensorboard=config.engine.tensorboard)
 
     def save_best(best: FeatureModel) -> None:
-        block = model_block(config, splits, made.preprocessing, made.counts, made.loss, made.corrections)
+        block = model_block(config, splits, made.preprocessing, made.counts, made.loss, made.corrections, best)
         save_model(run / MODEL_FILE, best, block)
 
     trainer = Trainer(config, parts, run, save_best=save_best, history=history, fingerprint=fingerprint)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant import html
 from calibrant.artifacts.predictions import Predictions, PredictionsFile
-from calibrant.errors import DataError
+from calibrant.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from calibrant.api.report import Report
@@ -73,6 +73,15 @@ class Run:
         from calibrant.export.run import export_run
         from calibrant.serve.engine.classifier import load
 
+        saved = self.path / "model.onnx"
+        if saved.is_file() and not (self.path / "model.safetensors").is_file():  # see save_run
+            from calibrant.export.edit import recalibrate
+
+            if options:
+                raise ConfigError("is a model.onnx already", where=self.path, fix="leave the options of export out")
+            chosen = Fitted.load(calibrator) if isinstance(calibrator, str | Path) else calibrator
+            recalibrate(saved, chosen, out=out)
+            return load(out)
         with tempfile.TemporaryDirectory(prefix="calibrant-") as folder:
             if isinstance(calibrator, Fitted):
                 stored = Path(folder) / "calibrator.json"

@@ -72,7 +72,14 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="calibrant")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def cli(debug: bool) -> None:
+@click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    metavar="FILE.py",
+    help="Run code of your own first: losses, models, data sets ... A file, or an entry point. Of any command.",
+)
+def cli(debug: bool, plugins: tuple[str, ...]) -> None:
     """Image classifiers whose confidence can be trusted, from training to production.
 
     \b
@@ -82,13 +89,18 @@ def cli(debug: bool) -> None:
                         calibrant export runs/first --calibrator calibrator.json --out model.onnx
                         calibrant serve model.onnx
     """
+    if plugins:
+        from calibrant.plugins import load
+
+        for source in plugins:
+            load(source)
 
 
 def main() -> None:
     """Entry point: one line for what a user can mend, a traceback for what only we can."""
     debug = "--debug" in sys.argv[1:]
     try:
-        code = cli.main(args=_hoist_debug(sys.argv[1:]), prog_name="calibrant", standalone_mode=False)
+        code = cli.main(args=_hoisted(sys.argv[1:]), prog_name="calibrant", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except CalibrantError as error:
         if debug:
@@ -122,6 +134,16 @@ def main() -> None:
         sys.exit(2)
 
 
-def _hoist_debug(arguments: list[str]) -> list[str]:
-    """--debug works wherever it stands: people add it to the end of the line that failed."""
-    return (["--debug"] if "--debug" in arguments else []) + [a for a in arguments if a != "--debug"]
+def _hoisted(arguments: list[str]) -> list[str]:
+    """--debug and --plugin belong to all commands and work wherever they stand: people add them to the line's end."""
+    first, rest, words = [], [], iter(arguments)
+    for word in words:
+        if word == "--":
+            rest += [word, *words]
+        elif word == "--debug" or word.startswith("--plugin="):
+            first.append(word)
+        elif word == "--plugin":
+            first += [word, *([value] if (value := next(words, None)) is not None else [])]
+        else:
+            rest.append(word)
+    return first + rest

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,13 +42,23 @@ class Packed(Protocol):
     def read(self) -> bytes: ...
 
 
+@runtime_checkable
+class Given(Protocol):
+    """An image that somebody's data set gives when it is asked."""
+
+    @property
+    def path(self) -> Path | None: ...
+
+    def picture(self) -> Image.Image: ...
+
+
 @dataclass(frozen=True)
 class ImageSet:
     """Images in a fixed order: `files` to be decoded, or `pixels` (N, H, W, 3) uint8. A label of -1 is unknown."""
 
     ids: tuple[str, ...]
     labels: NDArray[np.int64]  # (N,)
-    files: tuple[Path | Packed, ...] | None = None
+    files: tuple[Path | Packed | Given, ...] | None = None
     pixels: NDArray[np.uint8] | None = None
     groups: tuple[str, ...] | None = None  # images of one group never go to two splits
     label_names: tuple[str | None, ...] | None = None  # of the data, where a model knows only some of them
@@ -69,6 +79,8 @@ class ImageSet:
             return Image.fromarray(self.pixels[i])
         assert self.files is not None
         file = self.files[i]
+        if isinstance(file, Given):
+            return file.picture()
         if isinstance(file, Path):
             return open_image(file)
         try:

@@ -39,8 +39,8 @@ def fit(
     of the calibrator. Options belong to the method (see docs/calibration.md); an unknown one is an error. Rows whose
     label is ruled out (a logit of -inf) tell no map from another: they are left out, with a note.
     """
-    if method not in METHODS:
-        raise ConfigError(f'no calibration method "{method}"', fix=did_you_mean(method, METHODS))
+    if method != "auto" and method not in FORMS:
+        raise ConfigError(f'no calibration method "{method}"', fix=did_you_mean(method, (*FORMS, "auto")))
     z = check_logits(logits)
     y = check_labels(labels, *z.shape)
     w = check_weights(weights, len(y))

@@ -6,12 +6,15 @@ and the tests that hold them together read this table.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from calibrant.calibration.calibrators import affine, beta, binning, ensemble, structured, temperature
 from calibrant.calibration.calibrators.form import Form, Parameters
 from calibrant.calibration.calibrators.steps import Affine
 from calibrant.errors import ConfigError, did_you_mean
+from calibrant.plugins import Extended
 
-FORMS: dict[str, Form] = {
+_OWN: dict[str, Form] = {
     form.method: form
     for form in (
         temperature.TEMPERATURE,
@@ -28,6 +31,7 @@ FORMS: dict[str, Form] = {
         ensemble.ENSEMBLE,
     )
 }
+FORMS: Mapping[str, Form] = Extended(_OWN, "calibrators")  # with those of plugins
 
 
 def form(method: str) -> Form:

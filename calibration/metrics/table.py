@@ -7,10 +7,10 @@ own, and a line here that names both. Those without a `measured` of their own sh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from calibrant.calibration.metrics.binned_errors import (
     adaptive_ece,
@@ -26,6 +26,7 @@ from calibrant.calibration.metrics.proper_scores import brier, nll
 from calibrant.calibration.metrics.ranking import aurc, auroc
 from calibrant.calibration.metrics.smooth import smooth_ece
 from calibrant.errors import ConfigError, did_you_mean
+from calibrant.plugins import Extended
 
 if TYPE_CHECKING:
     from calibrant.calibration.intervals.measured import Measured
@@ -56,7 +57,8 @@ class Metric:
     every_class: bool = False  # reads each class's probability, so its cost grows with the classes
     freed: bool = False
     part_of: str | None = None  # the key of the metric that it is a part of
-    measured: str = ""  # module:function in calibration/ that measures it from (statistics, bins)
+    # What measures it from (statistics, bins): module:function in calibration/, or a plugin's own function.
+    measured: str | Callable[[Statistics, int], Measured] = ""
 
     def title(self, when: str = "") -> str:
         """As a column is headed: ECE (%), or ECE after (%) with `when` "after"."""
@@ -80,6 +82,8 @@ class Metric:
 
     def measure(self, statistics: Statistics, bins: int) -> Measured:
         """With interval and null value."""
+        if not isinstance(self.measured, str):
+            return self.measured(statistics, bins)
         module, _, name = self.measured.partition(":")
         found: Measured = getattr(import_module(f"calibrant.calibration.{module}"), name)(statistics, bins)
         return found
@@ -97,7 +101,7 @@ def _under(*args: object, **options: object) -> float:
     return over_under_ece(*args, **options).under  # type: ignore[arg-type]
 
 
-METRICS = (
+_OWN = (
     Metric("accuracy", "accuracy", "percent", "higher", "share of rows whose first guess is right", accuracy,
            stored=True),
     Metric("top5_accuracy", "top-5 accuracy", "percent", "higher", "the label is among the five most probable",
@@ -128,7 +132,20 @@ METRICS = (
     Metric("aurc", "AURC", "percent", "lower", "mean error rate when answering the surest k rows, over all k", aurc),
     Metric("auroc", "failure AUROC", "percent", "higher", "a right row is surer than a wrong one this often", auroc),
 )  # fmt: skip
-_BY_KEY = {m.key: m for m in METRICS}
+_BY_KEY: Mapping[str, Metric] = Extended({m.key: m for m in _OWN}, "metrics")
+
+
+class _Table(Sequence[Metric]):
+    """Ours, and behind them those of plugins."""
+
+    def __len__(self) -> int:
+        return len(_BY_KEY)
+
+    def __getitem__(self, index: Any) -> Any:
+        return tuple(_BY_KEY.values())[index]
+
+
+METRICS: Sequence[Metric] = _Table()
 
 
 def metric(key: str) -> Metric:

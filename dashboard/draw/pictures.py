@@ -12,7 +12,7 @@ from calibrant.dashboard.folder.artifacts import PredictionsRef, Run, Shelf
 from calibrant.dashboard.folder.files import Stamp, inside, stamp
 from calibrant.errors import CalibrantError, DataError
 from calibrant.images.decode import open_image
-from calibrant.images.image_set import ImageSet
+from calibrant.images.image_set import Given, ImageSet
 from calibrant.images.layouts import layout_of, list_images
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ def whole(shown: Shown) -> Image.Image:
         if place is None or place.stat().st_size > MAX_BYTES and place == images.files[shown.row]:
             raise DataError("is too large to show", where=name)
         file = images.files[shown.row]
+        if isinstance(file, Given):
+            return images.image(shown.row)
         return decode(file.read_bytes() if isinstance(file, Path) else file.read(), name=images.ids[shown.row])
     if shown.file.size > MAX_BYTES:
         raise DataError("is too large to show", where=name)

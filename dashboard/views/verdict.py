@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 import streamlit as st
@@ -101,7 +102,7 @@ def _did_it_help(scored: Scored) -> None:
     st.markdown(f"**Did it help?** {did_it_help(found)}")
 
 
-def did_it_help(found: dict[str, Difference]) -> str:
+def did_it_help(found: Mapping[str, Difference]) -> str:
     """By the paired change of the NLL, a proper score; ECE and accuracy beside it."""
     nll, ece, accuracy = found["nll"], found["ece"], found["accuracy"]
     word = "It cannot be told" if not nll.clear else "Yes" if nll.difference < 0 else "No, it harms"

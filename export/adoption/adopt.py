@@ -26,7 +26,7 @@ from calibrant.export.adoption.input_side import ForeignInput, read_input
 from calibrant.export.adoption.original import Array, Original, level_of
 from calibrant.export.adoption.output_kind import agreed, check_kind, floor_of, kind_of_numbers
 from calibrant.export.adoption.pictures import Pictures, given_rows
-from calibrant.export.adoption.preprocess.declared import Declared, Flags, read_declared
+from calibrant.export.adoption.preprocess.declared import Flags, read_declared
 from calibrant.export.adoption.preprocess.diagnosis import Diagnosis, candidates_of, diagnose, hint, with_resizes
 from calibrant.export.adoption.proof import Proof, prove, require
 from calibrant.export.adoption.values import near_the_end, run_rows, run_values
@@ -35,6 +35,7 @@ from calibrant.export.graph.assemble import build_tail, write_deployed
 from calibrant.export.graph.head import Graph
 from calibrant.export.graph.saving import save
 from calibrant.export.graph.settings import checked_names
+from calibrant.images.declared.declaration import Declared
 
 log = logging.getLogger(__name__)
 RANDOM = 16

@@ -18,11 +18,11 @@ from calibrant.export.adoption.foreign import sha256_of
 from calibrant.export.adoption.input_side import ForeignInput
 from calibrant.export.adoption.original import Original
 from calibrant.export.adoption.pictures import Pictures, given_rows
-from calibrant.export.adoption.preprocess.declared import Declared
 from calibrant.export.adoption.proof import Proof, prove
 from calibrant.export.checks.inspection import check_intact
 from calibrant.export.checks.parity import Expected
 from calibrant.export.edit import retail
+from calibrant.images.declared.declaration import Declared
 
 RANDOM = 16
 

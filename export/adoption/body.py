@@ -17,11 +17,11 @@ from calibrant.export.adoption.ending import Ending
 from calibrant.export.adoption.foreign import Foreign
 from calibrant.export.adoption.free_batch import free_batch
 from calibrant.export.adoption.input_side import ForeignInput, add_prologue
-from calibrant.export.adoption.preprocess.declared import Declared
 from calibrant.export.adoption.values import Arrays, run_values
 from calibrant.export.graph.cutting import cut
 from calibrant.export.graph.fold import Array
 from calibrant.export.graph.head import FoundHead, add_features, find_head
+from calibrant.images.declared.declaration import Declared
 
 log = logging.getLogger(__name__)
 OPSET = 18  # the tail's operators

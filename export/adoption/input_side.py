@@ -16,8 +16,8 @@ from onnx import TensorProto, helper
 
 from calibrant.errors import ModelError
 from calibrant.export.adoption.pictures import random_pictures
-from calibrant.export.adoption.preprocess.declared import Declared
 from calibrant.export.graph.head import Graph
+from calibrant.images.declared.declaration import Declared
 
 DTYPES: dict[int, type[np.generic]] = {
     TensorProto.FLOAT: np.float32, TensorProto.FLOAT16: np.float16, TensorProto.UINT8: np.uint8,

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from calibrant.calibration.softmax import sigmoid, softmax
 from calibrant.export.adoption.input_side import ForeignInput
-from calibrant.export.adoption.preprocess.declared import Declared
 from calibrant.export.adoption.values import run_rows
 from calibrant.export.checks.parity import session
+from calibrant.images.declared.declaration import Declared
 
 Array = NDArray[np.float64]
 

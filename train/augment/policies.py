@@ -6,6 +6,7 @@ three libraries.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,9 @@ import numpy as np
 import torch
 from PIL import Image
 
+from calibrant.errors import ConfigError, did_you_mean
 from calibrant.images.preprocessing import Preprocessing
+from calibrant.plugins import registered
 from calibrant.train.config import AugmentConfig
 from calibrant.train.data.pixels import Pixels
 from calibrant.train.seeds import derive, generator
@@ -36,6 +39,7 @@ class Policies:
         }  # fmt: skip
         if config.policy != "none":
             self._transforms.append(made[config.policy]())
+        self._transforms += [_of_plugin(name) for name in config.transforms]
 
     def __call__(self, pixels: Pixels, seed: int, epoch: int, position: int) -> Pixels:
         if self._transforms:
@@ -62,4 +66,20 @@ class Policies:
 
 
 def wanted(config: AugmentConfig) -> bool:
-    return config.policy != "none" or config.jitter > 0 or config.erasing > 0
+    return config.policy != "none" or config.jitter > 0 or config.erasing > 0 or bool(config.transforms)
+
+
+def _of_plugin(name: str) -> Callable[[Any], Any]:
+    """It draws from torch's generator, which is seeded for each picture, or from the one that it is handed."""
+    known = registered("transforms")
+    if name not in known:
+        fix = did_you_mean(name, known) if known else "register it in a file and pass --plugin FILE.py"
+        raise ConfigError(f'no transform "{name}"', where="augment.transforms", fix=fix)
+    transform: Callable[..., Any] = known[name]
+    if "rng" not in inspect.signature(transform).parameters:
+        return transform
+
+    def drawn(image: Any) -> Any:
+        return transform(image, rng=np.random.default_rng(int(torch.randint(2**62, (1,)))))
+
+    return drawn

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from calibrant.atomic import replacing, write_json
-from calibrant.errors import DataError
+from calibrant.errors import ConfigError, DataError
 from calibrant.images.image_set import ImageSet
 from calibrant.train.data.pixels import ArrayStore, BadImage, Pixels, PixelStore, RaggedStore, decode_each
 
@@ -70,6 +70,12 @@ def _key(images: ImageSet, recipe: Mapping[str, Any]) -> str:
     times: dict[Path, tuple[int, int]] = {}
     for name, file in zip(images.ids, images.files or (), strict=False):
         path = file if isinstance(file, Path) else file.path
+        if path is None:
+            raise ConfigError(
+                "keeps the pixels of files, and these come from somebody's data set, which may have changed",
+                where="data.cache_dir",
+                fix="leave it out",
+            )
         if path not in times:
             try:
                 stat = path.stat()

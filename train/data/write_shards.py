@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from calibrant.atomic import replacing
 from calibrant.errors import ConfigError, DataError
-from calibrant.images.image_set import ImageSet
+from calibrant.images.image_set import Given, ImageSet
 from calibrant.progress import bar
 from calibrant.train.data.split import Splits
 
@@ -104,11 +104,12 @@ def _tar(file: Path, splits: Splits, images: ImageSet, rows: range) -> None:
 
 def content_of(images: ImageSet, i: int) -> tuple[bytes, str]:
     """The bytes of image i as a file, and the suffix of its kind. A file that is no image at all is refused by name."""
-    if images.files is None:
+    if images.files is None or isinstance(images.files[i], Given):
         stream = io.BytesIO()
         images.image(i).save(stream, "PNG")
         return stream.getvalue(), "png"
     file = images.files[i]
+    assert not isinstance(file, Given)
     try:
         content = file.read_bytes() if isinstance(file, Path) else file.read()
     except OSError as error:

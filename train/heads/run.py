@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrant import plugins
 from calibrant._version import __version__
 from calibrant.artifacts.model_card import Prior
 from calibrant.artifacts.predictions import Predictions, PredictionsFile, Source
@@ -54,6 +55,7 @@ def write_run(path: Path, cache: FeatureCache, result: HeadResult, *, data: Path
             "kind": "run", "format_version": FORMAT_VERSION, "task": "head", "config": table,
             "features": {"path": str(cache.path.resolve()), "model": dict(m.model)},
             "made_with": {**m.made_with, "calibrant": __version__},
+            "plugins": [p.to_dict() for p in plugins.loaded()],
         },
     )  # fmt: skip
     deployable = all(view in IN_GRAPH for view in config.data.test_views)
@@ -67,7 +69,7 @@ def write_run(path: Path, cache: FeatureCache, result: HeadResult, *, data: Path
                 "class_names": list(names), "preprocessing": dict(m.preprocessing),
                 "class_temperatures": None if taus is None else [float(v) for v in taus],
                 "gauge": trained.gauge, "train_prior": list(prior), "absorbed": trained.absorbed, "feature_norm": None,
-                "seed": config.seed,
+                "seed": config.seed, "plugins": [p.to_dict() for p in plugins.loaded()],
             },
         )  # fmt: skip
         sha = sha256_of(path / MODEL_FILE)

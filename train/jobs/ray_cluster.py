@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from calibrant import plugins
 from calibrant.errors import CalibrantError, MissingExtra, ModelError
 from calibrant.train.jobs.job import Job, read_result
 from calibrant.train.jobs.run import work
@@ -30,7 +31,7 @@ def run_on_cluster(jobs: Sequence[Job], out: Path) -> Iterator[float]:
     place = str(out.resolve())
     try:
         task = ray.remote(num_cpus=1, max_retries=3)(on_one_core)
-        waiting = {task.remote(job, place): job for job in jobs}
+        waiting = {task.remote(job, place, plugins.sources()): job for job in jobs}
         while waiting:
             ready, _ = ray.wait(list(waiting))
             job = waiting.pop(ready[0])
@@ -47,10 +48,12 @@ def run_on_cluster(jobs: Sequence[Job], out: Path) -> Iterator[float]:
             ray.shutdown()
 
 
-def on_one_core(job: Job, out: str) -> float:
+def on_one_core(job: Job, out: str, asked: Sequence[str] = ()) -> float:
     import torch
 
     torch.set_num_threads(1)
+    for source in asked:
+        plugins.load(source)
     return work(job, out)
 
 

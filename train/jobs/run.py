@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from calibrant import plugins
 from calibrant.atomic import write_json
 from calibrant.errors import ModelError
 from calibrant.progress import bar
@@ -103,7 +104,10 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     os.environ.update(dict.fromkeys(before, "1"))  # read when a child imports its libraries
     pool = ProcessPoolExecutor(
-        workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start, initargs=(os.getpid(),)
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start,
+        initargs=(os.getpid(), plugins.sources()),
     )
     try:
         yield pool
@@ -120,13 +124,15 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
                 os.environ[name] = value
 
 
-def _start(parent: int) -> None:
+def _start(parent: int, asked: Sequence[str] = ()) -> None:
     import signal
     import threading
 
     import torch
 
     torch.set_num_threads(1)
+    for source in asked:
+        plugins.load(source)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides; a training listens itself
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
 

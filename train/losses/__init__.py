@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from calibrant import plugins
 from calibrant.errors import ConfigError, did_you_mean
 from calibrant.settings.losses import LOSSES as RECORDS
 from calibrant.train.losses.combined import Combined
@@ -25,6 +26,7 @@ from calibrant.train.losses.prior import (
     total_correction,
 )
 from calibrant.train.losses.shared.loss import BaseOptions, Loss
+from calibrant.train.losses.shared.plugin_loss import PluginLoss
 from calibrant.train.losses.shared.target import MixedTarget
 
 if TYPE_CHECKING:  # the classes come from the records; these lines tell editors and mypy their types
@@ -114,9 +116,25 @@ def create_loss(
     **options: object,
 ) -> Loss:
     """The loss `name` with its options; what a loss does not need of feature_dim and class_counts it does not see."""
+    foreign = plugins.registered("losses").get(name)
+    if foreign is not None and name not in LOSSES:
+        if not (isinstance(foreign, type) and issubclass(foreign, Loss)):
+            return PluginLoss(num_classes, name, foreign, dict(options), feature_dim, class_counts)
+        return _made(name, foreign, num_classes, feature_dim, class_counts, options)
     if name not in LOSSES:
-        raise ConfigError(f"there is no loss {name!r}", fix=did_you_mean(name, LOSSES))
-    cls = LOSSES[name]
+        known = {*LOSSES, *plugins.registered("losses")}
+        raise ConfigError(f"there is no loss {name!r}", fix=did_you_mean(name, known))
+    return _made(name, LOSSES[name], num_classes, feature_dim, class_counts, options)
+
+
+def _made(
+    name: str,
+    cls: type[Loss],
+    num_classes: int,
+    feature_dim: int | None,
+    class_counts: Sequence[int] | Tensor | None,
+    options: dict[str, object],
+) -> Loss:
     parameters = inspect.signature(cls).parameters
     given: dict[str, object] = {"feature_dim": feature_dim, "class_counts": class_counts}
     known = (set(parameters) | set(BaseOptions.__annotations__)) - {"num_classes", "options", *given}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from calibrant.errors import ModelError, did_you_mean
+from calibrant.train.model.foreign import foreign_network, is_foreign
 from calibrant.train.model.recipes import RECIPES, find_recipe
 from calibrant.train.model.weights import loading_results, must_answer_from_cache, offline_if, require_loaded
 
@@ -123,6 +124,11 @@ def build_model(
     import timm
 
     answer_from_cache = False
+    if is_foreign(name):
+        if small_stem or token_reduction is not None:
+            raise ModelError(f"{name} is no network of timm", where="model", fix="leave small_stem and reduction out")
+        network = foreign_network(name, num_classes, input_size, pretrained=pretrained, weights=weights, **options)
+        return _with_head(FeatureModel(network, input_size=input_size), cosine_head)
     if not timm.is_model(name):
         raise ModelError(f'timm has no model "{name}"', fix=did_you_mean(name, timm.list_models()))
     if weights is not None:
@@ -154,8 +160,11 @@ def build_model(
 
         reduction = {f.name: getattr(token_reduction, f.name) for f in dataclasses.fields(token_reduction)}
         network = reduce_tokens(network, **reduction)
-    model = FeatureModel(network, input_size=input_size)
-    if cosine_head:
+    return _with_head(FeatureModel(network, input_size=input_size), cosine_head)
+
+
+def _with_head(model: FeatureModel, cosine: bool) -> FeatureModel:
+    if cosine:
         model.use_cosine_head()
     return model
 

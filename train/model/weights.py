@@ -123,6 +123,9 @@ def weights_at_hand(name: str) -> bool:
 
     from timm.models import get_pretrained_cfg, is_model
 
+    if name.startswith(("hf:", "local-dir:")):
+        folder = Path(name.partition(":")[2])
+        return any(folder.glob("*.safetensors"))
     cfg = get_pretrained_cfg(name) if is_model(name) else None
     if cfg is None or not cfg.has_weights:
         return False

@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from calibrant import plugins
 from calibrant.artifacts.predictions import Source
 from calibrant.atomic import replacing
 from calibrant.config import build
@@ -100,6 +101,7 @@ def load_run(path: str | Path) -> TrainedModel:
     block = read_header(file, kind="run-model")
     try:
         model = block["model"]
+        plugins.require(block.get("plugins", ()), "models", str(model["name"]), file)
         classes = tuple(map(str, block["class_names"]))
         preprocessing = Preprocessing.from_dict(block["preprocessing"], where=file)
         taus, norm = block["class_temperatures"], block["feature_norm"]
@@ -219,6 +221,12 @@ def _model_file(run: Path) -> Path:
     if not run.is_dir():
         raise FormatError("no such run folder", where=run, fix="make one with calibrant train")
     read_config(run)
+    if (run / "model.onnx").is_file() and not (run / MODEL_FILE).is_file():
+        raise FormatError(
+            "was saved from a program as model.onnx, since its network cannot be built from a name",
+            where=run,
+            fix=f"use {run / 'model.onnx'}; calibrant recalibrate puts a calibrator into it",
+        )
     if not (run / MODEL_FILE).is_file():
         raise FormatError(
             "training stopped before its first epoch was complete, so there is no model yet",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from calibrant import plugins
 from calibrant.config import to_table
 from calibrant.errors import ConfigError
 from calibrant.train.config import TrainConfig, train_config
@@ -55,5 +56,6 @@ def state_to_go_on_from(config: TrainConfig) -> dict[str, Any]:
     checkpoint = config.out / CHECKPOINT_FILE
     if not checkpoint.is_file():
         raise ConfigError("has no checkpoint to go on from", where=config.out, fix="start it anew, with --overwrite")
+    plugins.require_same(read_config(config.out).get("plugins", ()), config.out)
     _refuse_changes(config, config.out)
     return load_checkpoint(checkpoint)

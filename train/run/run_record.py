@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from calibrant import plugins
 from calibrant.config import to_table
 from calibrant.errors import DataError
 from calibrant.images.image_set import ImageSet
@@ -24,6 +25,8 @@ from calibrant.train.data.split import Splits
 from calibrant.train.distributed import Ranks
 from calibrant.train.losses.prior import weight_strength
 from calibrant.train.losses.shared.loss import Loss
+from calibrant.train.model.feature_model import FeatureModel
+from calibrant.train.model.foreign import kept_options
 from calibrant.train.run.checkpoint import environment
 from calibrant.train.run.folder import FORMAT_VERSION
 
@@ -50,7 +53,7 @@ def run_block(config: TrainConfig, splits: Splits, preprocessing: Preprocessing)
         "kind": "run", "format_version": FORMAT_VERSION, "config": to_table(config),
         "class_names": list(splits.class_names), "preprocessing": preprocessing.to_dict(),
         "images": {name: len(images) for name, images in sets.items() if images is not None},
-        "environment": environment(),
+        "environment": environment(), "plugins": [p.to_dict() for p in plugins.loaded()],
     }  # fmt: skip
 
 
@@ -61,12 +64,14 @@ def model_block(
     counts: NDArray[np.int64],
     loss: Loss,
     corrections: Mapping[str, float],
+    network: FeatureModel,
 ) -> dict[str, Any]:
     taus, norm = inference_temperatures(loss), feature_norm(loss)
     reduction = config.model.token_reduction
     return {
         "model": {
-            "name": config.model.name, "options": config.model.options, "cosine_head": loss.needs_cosines,
+            "name": config.model.name, "options": kept_options(network.network, config.model.options),
+            "cosine_head": loss.needs_cosines,
             "small_stem": config.model.small_stem,
             "token_reduction": None if reduction is None else to_table(reduction),
         },
@@ -77,6 +82,7 @@ def model_block(
         "absorbed": float(loss.absorbed_prior_strength) + sum(corrections.values()),
         "feature_norm": norm,
         "loss": {"name": config.loss.name, "options": config.loss.options},
+        "plugins": [p.to_dict() for p in plugins.loaded()],
     }  # fmt: skip
 
 

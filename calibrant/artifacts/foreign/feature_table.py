@@ -71,6 +71,7 @@ def read_features(path: str | Path, *, class_names: Sequence[str] | None = None)
     left = dict(read_columns(path).values)
     own = _take(left, NAMES)
     by_split = _by_split(left, path)
+    split: list[str] | None
     if by_split is not None:
         features, labels, split = by_split
         left = {}

@@ -19,6 +19,7 @@ from calibrant.images.layouts import (
     folder,
     npz,
     parquet,
+    plugin,
     svhn,
     tar,
     tiny_imagenet,
@@ -29,7 +30,7 @@ from calibrant.images.listing import ImageListing, warn_of_unread
 # In the order in which they are tried: what only one of them has comes first, a plain folder last.
 LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in (
     cub.CUB, tiny_imagenet.TINY_IMAGENET, cifar.CIFAR10, cifar.CIFAR100, aircraft.AIRCRAFT, svhn.SVHN, ufg.UFG,
-    npz.NPZ, csv_list.CSV, tar.TAR, parquet.PARQUET, folder.FOLDER,
+    plugin.PLUGIN, npz.NPZ, csv_list.CSV, tar.TAR, parquet.PARQUET, folder.FOLDER,
 )}  # fmt: skip
 
 
@@ -44,7 +45,7 @@ def list_images(path: str | Path, wishes: Wishes | None = None, *, layout: str =
 
 def layout_of(path: Path) -> str:
     """The name of the layout, by the files that only it has."""
-    if not path.exists():
+    if not path.exists() and not plugin.PLUGIN.recognises(path):
         raise DataError("no such file or folder", where=path)
     named = next((layout.name for layout in LAYOUTS.values() if layout.recognises(path)), None)
     if named is None:

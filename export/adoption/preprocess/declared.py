@@ -8,35 +8,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from calibrant.errors import ConfigError, DataError, did_you_mean
+from calibrant.images.declared.declaration import BYTES, SCALED, Declared, Three
 from calibrant.images.preprocessing import Interpolation, Preprocessing
 
-Three = tuple[float, float, float]
-SCALED: tuple[Three, Three] = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))  # 0..1, no mean
-BYTES: tuple[Three, Three] = ((0.0, 0.0, 0.0), (1 / 255, 1 / 255, 1 / 255))  # 0..255
 WORDS = ("hf:", "timm:", "torchvision:")
-
-
-@dataclass(frozen=True)
-class Declared:
-    """Mean and standard deviation are of red, green, blue in 0..1, whatever order the network wants."""
-
-    preprocessing: Preprocessing
-    bgr: bool = False
-    source: str = "a guess"
-    guesses: tuple[str, ...] = ()
-
-    @property
-    def guessed(self) -> bool:
-        return self.source == "a guess"
-
-    def with_size(self, size: tuple[int, int]) -> Declared:
-        """For a graph of another size than was declared: the same share of the picture is cropped."""
-        p = self.preprocessing
-        if p.size == size:
-            return self
-        resize = max(max(size), round(p.resize * max(size) / max(p.size)))
-        told = f"made for {p.size[0]} x {p.size[1]} pictures, the graph takes {size[0]} x {size[1]}"
-        return replace(self, preprocessing=replace(p, size=size, resize=resize), guesses=(*self.guesses, told))
 
 
 @dataclass(frozen=True)
@@ -105,9 +80,9 @@ class Flags:
 
 def read_declared(written: str | None, size: tuple[int, int] | None) -> Declared:
     """`--preprocess`: a file of Hugging Face, timm or Calibrant, or timm:NAME, torchvision:NAME, hf:FILE."""
-    from calibrant.export.adoption.preprocess.huggingface import of_hugging_face
     from calibrant.export.adoption.preprocess.timm_config import of_timm_config, of_timm_name
     from calibrant.export.adoption.preprocess.torchvision_weights import of_torchvision
+    from calibrant.images.declared.huggingface import of_hugging_face
 
     if written is None:
         shape = size or (224, 224)
@@ -150,19 +125,6 @@ def _json(path: Path) -> dict[str, Any]:
     if not isinstance(block, dict):
         raise DataError("is JSON but no table of settings", where=path)
     return block
-
-
-def three(values: Any, name: str, where: str | Path) -> Three:
-    """Three numbers of a config; one stands for all."""
-    try:
-        found = [float(v) for v in (values if isinstance(values, (list, tuple)) else [values])]
-    except (TypeError, ValueError):
-        found = []
-    if len(found) == 1:
-        found *= 3
-    if len(found) != 3:
-        raise DataError(f"{name} is {values}, expected three numbers", where=where)
-    return _three(found)
 
 
 def _three(values: list[float]) -> Three:

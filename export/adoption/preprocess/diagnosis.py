@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from calibrant.calibration.softmax import FLOOR
 from calibrant.export.adoption.original import Array, Original
-from calibrant.export.adoption.preprocess.declared import BYTES, SCALED, Declared, Three
+from calibrant.images.declared.declaration import BYTES, SCALED, Declared, Three
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.progress import progress
 

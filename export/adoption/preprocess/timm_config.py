@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from calibrant.errors import ConfigError, DataError, did_you_mean
-from calibrant.export.adoption.preprocess.declared import Declared
+from calibrant.images.declared.declaration import Declared
 from calibrant.images.preprocessing import Interpolation, Preprocessing
 
 NEEDED = ("input_size", "crop_pct", "interpolation", "mean", "std")

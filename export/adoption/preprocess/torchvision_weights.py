@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from calibrant.errors import ConfigError, DataError, did_you_mean
-from calibrant.export.adoption.preprocess.declared import Declared, three
+from calibrant.images.declared.declaration import Declared, three
 from calibrant.images.preprocessing import Preprocessing
 
 

@@ -14,7 +14,7 @@ from calibrant.export.adoption.foreign import Foreign
 from calibrant.export.adoption.input_side import read_input
 from calibrant.export.adoption.original import Original
 from calibrant.export.adoption.pictures import Pictures, random_pictures
-from calibrant.export.adoption.preprocess.declared import Declared, Flags, read_declared
+from calibrant.export.adoption.preprocess.declared import Flags, read_declared
 from calibrant.export.adoption.preprocess.diagnosis import (
     NORMALISATIONS,
     candidates_of,
@@ -25,6 +25,7 @@ from calibrant.export.adoption.preprocess.diagnosis import (
     with_resizes,
 )
 from calibrant.export.adoption.report import diagnosis_lines, lines
+from calibrant.images.declared.declaration import Declared
 
 from ..conftest import NAMES, SIZE, Foreigners, Maker
 

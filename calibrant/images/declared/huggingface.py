@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.errors import DataError
-from calibrant.export.adoption.preprocess.declared import SCALED, Declared, three
+from calibrant.images.declared.declaration import SCALED, Declared, three
 from calibrant.images.preprocessing import Interpolation, Preprocessing
 
 RESAMPLE: dict[int, Interpolation] = {

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from calibrant.errors import DataError
-from calibrant.export.adoption.preprocess.huggingface import of_hugging_face
+from calibrant.images.declared.huggingface import of_hugging_face
 
 VIT = {
     "do_normalize": True, "do_rescale": True, "do_resize": True, "image_mean": [0.5, 0.4, 0.3],

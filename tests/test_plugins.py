@@ -1,0 +1,177 @@
+"""Plugins run when asked for, are recorded by hash, and are never found by themselves."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibrant import plugins
+from calibrant.errors import ConfigError
+
+EXAMPLE = Path(__file__).parent / "plugin_example.py"
+
+
+def test_what_a_file_registers_is_known_by_name_and_hash(example_plugin: Path) -> None:
+    (plugin,) = plugins.loaded()
+    assert plugin.name == "plugin_example.py"
+    assert plugin.sha256 == plugins.sha256_of(EXAMPLE)
+    assert plugin.offers == {
+        "losses": ("squared",), "models": ("tiny",), "datasets": ("colours",), "transforms": ("dim",),
+    }  # fmt: skip
+    assert plugins.load(example_plugin) is plugin
+    assert plugins.registered("models")["tiny"].head == "last"
+
+
+def test_what_is_needed_and_not_loaded_is_named() -> None:
+    recorded = [{"name": "mine.py", "sha256": "ab" * 32, "offers": {"models": ["theirs"]}}]
+    with pytest.raises(ConfigError, match=r'run: its model "theirs" comes from the plugin mine.py .*--plugin mine.py'):
+        plugins.require(recorded, "models", "theirs", "run")
+    plugins.require(recorded, "models", "resnet18", "run")
+    with pytest.raises(ConfigError, match=r"started with the plugin mine.py"):
+        plugins.require_same(recorded, "run")
+
+
+def test_a_changed_file_is_told_and_does_not_go_on(example_plugin: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (now,) = plugins.loaded()
+    before = [{**now.to_dict(), "sha256": "ab" * 32}]
+    with caplog.at_level(logging.WARNING):
+        plugins.require(before, "models", "tiny", "run")
+    assert "is not as it was" in caplog.text
+    with pytest.raises(ConfigError, match="has changed since the run began"):
+        plugins.require_same(before, "run")
+    plugins.require_same([now.to_dict()], "run")
+
+
+def test_what_cannot_be_run_says_why(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("1 / 0\n")
+    with pytest.raises(ConfigError, match="bad.py: cannot be run .*division by zero"):
+        plugins.load(tmp_path / "bad.py")
+    with pytest.raises(ConfigError, match="no such file"):
+        plugins.load(tmp_path / "none.py")
+    with pytest.raises(ConfigError, match="neither a .py file nor an entry point"):
+        plugins.load("nobody")
+
+
+def test_an_installed_package_is_asked_for_by_its_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "their_code.py").write_text(
+        "from calibrant import plugins\nplugins.register_loss('from-afar')(lambda logits, labels: logits.sum())\n"
+    )
+    info = tmp_path / "theirs-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(f"[{plugins.GROUP}]\ntheirs = their_code\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    plugin = plugins.load("theirs")
+    assert plugin.offers == {"losses": ("from-afar",)}
+    plugins.forget("theirs")
+    assert "from-afar" not in plugins.registered("losses")
+
+
+def test_calibrators_and_metrics_of_a_plugin_stand_in_the_tables(tmp_path: Path) -> None:
+    from calibrant.calibration import evaluate, fit
+    from calibrant.calibration.metrics.table import METRICS, metric
+
+    (tmp_path / "more.py").write_text(
+        "from calibrant import plugins\n"
+        "from calibrant.calibration.calibrators.table import FORMS\n"
+        "from calibrant.calibration.intervals.measured import Measured\n"
+        "from calibrant.calibration.metrics.table import Metric\n"
+        "from dataclasses import replace\n"
+        "plugins.register_calibrator(replace(FORMS['temperature'], method='warmth'))\n"
+        "plugins.register_metric(Metric('rows_seen', 'rows', 'number', 'higher', 'how many', lambda p, y, weights=None:"
+        " float(len(p)), measured=lambda s, bins: Measured(float(s.rows))))\n"
+    )
+    z, y = np.random.default_rng(0).normal(size=(90, 3)), np.arange(90) % 3
+    before = len(METRICS)
+    plugins.load(tmp_path / "more.py")
+    try:
+        found = fit("warmth", z, y)
+        assert found.method == "warmth"
+        np.testing.assert_array_equal(found.logits(z), fit("temperature", z, y).logits(z))
+        p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+        assert evaluate(p, y).metrics["rows_seen"].value == 90
+        assert metric("rows_seen").function(p, y) == 90
+        assert len(METRICS) == before + 1
+    finally:
+        plugins.forget(tmp_path / "more.py")
+    with pytest.raises(ConfigError, match="warmth"):
+        fit("warmth", z, y)
+
+
+def test_a_name_of_ours_cannot_be_taken() -> None:
+    from calibrant.plugins import Extended
+
+    plugins.register_metric(type("M", (), {"key": "ece"}))
+    try:
+        with pytest.raises(ConfigError, match='"ece" is one of our own metrics'):
+            list(Extended({"ece": 1}, "metrics"))
+    finally:
+        plugins._TABLES["metrics"].pop("ece")
+
+
+def _calibrant(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", "calibrant", *arguments], cwd=cwd, env=environment, capture_output=True, text=True
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_plugins_loss_model_and_data_go_the_whole_way(tmp_path: Path) -> None:
+    """Train, kill, resume, predict, export, serve: 35 s, nearly all of them starts of Python."""
+    import json
+    import urllib.request
+
+    from calibrant.serve.processes.background import running
+
+    pytest.importorskip("onnx")
+    own = ("--plugin", str(EXAMPLE))
+    command = (
+        "train", *own, "--data", "plugin:colours", "--model", "tiny", "--loss", "squared", "--batch-size", "16",
+        "--epochs", "400", "--lr", "0.03", "--out", "run", "--set", 'augment.transforms=["dim"]',
+        "--set", "augment.crop=none", "--set", "engine.tensorboard=false", "--set", "engine.patience=30",
+    )  # fmt: skip
+    training = subprocess.Popen(
+        [sys.executable, "-m", "calibrant", *command], cwd=tmp_path, stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    end = time.monotonic() + 240
+    while not (tmp_path / "run" / "checkpoint.safetensors").is_file() and time.monotonic() < end:
+        assert training.poll() is None
+        time.sleep(0.05)
+    training.send_signal(signal.SIGKILL)
+    training.wait()
+    resumed = _calibrant("train", "--resume", "--out", "run", *own, cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    refused = _calibrant("predict", "run", "--data", "plugin:colours", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "pass it again: --plugin plugin_example.py" in refused.stderr
+    predicted = _calibrant("predict", "run", "--data", "plugin:colours", "--out", "p.parquet", *own, cwd=tmp_path)
+    assert predicted.returncode == 0, predicted.stderr
+    exported = _calibrant("export", "run", "--out", "m.onnx", *own, cwd=tmp_path)
+    assert exported.returncode == 0, exported.stderr
+    from calibrant.artifacts.predictions import read_predictions
+
+    test = read_predictions(tmp_path / "p.parquet")
+    assert (test.logits.argmax(1) == test.labels).mean() > 0.9
+    pixels = np.zeros((1, 24, 24, 3), np.uint8)
+    pixels[..., 0] = 120
+    body = {
+        "inputs": [{"name": "images", "shape": [1, 24, 24, 3], "datatype": "UINT8", "data": pixels.ravel().tolist()}]
+    }
+    with running(tmp_path / "m.onnx") as server:
+        request = urllib.request.Request(f"{server}/v2/models/m/infer", json.dumps(body).encode())
+        answer = json.loads(urllib.request.urlopen(request, timeout=60).read())
+    found = next(o["data"] for o in answer["outputs"] if o["name"] == "probabilities")
+    assert found[1] > 0.5  # red
