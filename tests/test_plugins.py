@@ -171,7 +171,7 @@ def test_a_plugins_loss_model_and_data_go_the_whole_way(tmp_path: Path) -> None:
         "inputs": [{"name": "images", "shape": [1, 24, 24, 3], "datatype": "UINT8", "data": pixels.ravel().tolist()}]
     }
     with running(tmp_path / "m.onnx") as server:
-        request = urllib.request.Request(f"{server}/v2/models/m/infer", json.dumps(body).encode())
+        request = urllib.request.Request(f"{server}/v2/models/run/infer", json.dumps(body).encode())
         answer = json.loads(urllib.request.urlopen(request, timeout=60).read())
     found = next(o["data"] for o in answer["outputs"] if o["name"] == "probabilities")
     assert found[1] > 0.5  # red
