@@ -44,10 +44,12 @@ def risk_coverage(
     legend = alt.Legend(title=None, columns=3)
     spots = (
         alt.Chart(marks)
-        .mark_point(filled=True, size=150, opacity=1, stroke=colours.background, strokeWidth=1)
+        .mark_point(filled=True, opacity=1, stroke=colours.background, strokeWidth=1)
         .encode(
             x,
             y("error"),
+            # Where your line lies on another one, that one is still to be seen around it.
+            size=alt.condition(f"datum.mark === '{HERE}'", alt.value(90), alt.value(230)),
             shape=alt.Shape("mark:N", scale=shape, legend=legend),
             color=alt.Color("mark:N", scale=tint, legend=legend),
             tooltip=[alt.Tooltip("mark:N", title="This is"), *tooltip],

@@ -316,7 +316,7 @@ def test_one_click_writes_a_recalibrated_file(tmp_path: Path, chromium: Any) -> 
     server = start_server(tmp_path)
     try:
         tab = new_tab(chromium, server)
-        tab.open("production", wait_for="Recalibrate with these labels")
+        tab.open("production", wait_for="Would recalibrating help")
         tab.page.get_by_role("button", name="Write a new calibrator").click()
         tab.page.get_by_text("Written beside the old file").wait_for()
         tab.check()

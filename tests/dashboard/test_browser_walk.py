@@ -15,7 +15,7 @@ PAGES = {
     "overview": "", "reliability": "reliability?lower=classes",
     "reliability-smooth": "reliability?run=leaves&of=smooth",
     "reliability-mass": "reliability?run=leaves&of=mass&bin=after-9", "training": "training",
-    "laboratory": "laboratory", "try": "try?t=3.5&prior=train", "production": "production",
+    "decide": "decide?run=leaves&wish=20", "laboratory": "laboratory", "try": "try?t=3.5&prior=train", "production": "production",
 }  # fmt: skip
 _VARIANTS = [(1400, False), (390, True), (1400, True), (390, False)]
 
@@ -85,6 +85,7 @@ LINKS = {
     "reliability-smooth": "reliability?run=fedlas&of=smooth&rows=class-3&lower=under",
     "reliability-typed": "reliability?run=leaves&target=typed&weights=leaf-03%3D5&lower=numbers",
     "training": "training?runs=leaves",
+    "decide": "decide?run=leaves&wish=20&wrong=7&handed=2&threshold=55.5&decide=sets&holds=0.8",
     "laboratory": "laboratory?switches=%7B%22head.kind%22%3A%22cosine%22%2C%22posthoc.adjust%22%3A1.5%7D&keep=on",
     "try": "try?t=4.5&strength=0.5&prior=one&common=leaf-04&share=70&abstain=60&sample=3&coverage=off",
     "production": "production?reference=none",
