@@ -99,10 +99,12 @@ def first_visits(browser: Any, runs: Path, empty: Path) -> dict[str, float]:
     return {name: min(values) for name, values in seconds.items()}
 
 
+IDLE = """() => document.querySelector('[data-testid=stApp]').dataset.testScriptState === 'notRunning'
+    && !document.querySelector('[data-stale=true]')"""
+
+
 def move_bins(page: Any, times: int) -> list[float]:
     """Seconds from the key to another ECE on the page."""
-    idle = """() => document.querySelector('[data-testid=stApp]').dataset.testScriptState === 'notRunning'
-        && !document.querySelector('[data-stale=true]')"""
     # Numbers of the page: those in large type, and what each mark carries; at two decimals two settings can look alike.
     ece = """() => [...document.querySelectorAll('[data-testid=stMetricValue]')].map(e => e.innerText).join()
         + [...document.querySelectorAll('svg path[aria-roledescription=point]')].map(e => e.ariaLabel).join()"""
@@ -110,7 +112,7 @@ def move_bins(page: Any, times: int) -> list[float]:
     slider.focus()
     seconds = []
     for _ in range(times):
-        page.wait_for_function(idle, timeout=300_000)
+        page.wait_for_function(IDLE, timeout=300_000)
         before = page.evaluate(ece)
         begun = time.monotonic()
         slider.press("ArrowRight")
@@ -123,7 +125,9 @@ def switch_kind(page: Any, button: str, label: str) -> float:
     """Seconds from a click on another kind of diagram to its number."""
     begun = time.monotonic()
     page.get_by_text(button, exact=True).first.click()
-    page.locator("[data-testid=stMetric]").filter(has_text=label).first.wait_for(timeout=300_000)
+    named = f"""() => [...document.querySelectorAll('[data-testid=stMetricLabel]')].some(
+        e => e.innerText.trim() === '{label}')"""
+    page.wait_for_function(named, timeout=300_000, polling=20)
     return time.monotonic() - begun
 
 
@@ -160,6 +164,7 @@ def main() -> None:
             found[f"to the {button} diagram (s)"] = switch_kind(page, button, label)
             found[f"back from {button} (s)"] = switch_kind(page, "equal width", "ECE after")
         found["server memory (MB)"] = memory(process)
+        page.wait_for_function(IDLE, timeout=300_000)
         mark = page.locator(".st-key-diagram-after svg path[aria-roledescription=point]").nth(5)
         begun = time.monotonic()
         mark.click(force=True)

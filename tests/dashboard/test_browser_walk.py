@@ -15,7 +15,8 @@ PAGES = {
     "overview": "", "reliability": "reliability?lower=classes",
     "reliability-smooth": "reliability?run=leaves&of=smooth",
     "reliability-mass": "reliability?run=leaves&of=mass&bin=after-9", "training": "training",
-    "decide": "decide?run=leaves&wish=20", "laboratory": "laboratory", "try": "try?t=3.5&prior=train", "production": "production",
+    "decide": "decide?run=leaves&wish=20", "laboratory": "laboratory",
+    "try": "try?t=3.5&prior=train", "production": "production",
 }  # fmt: skip
 _VARIANTS = [(1400, False), (390, True), (1400, True), (390, False)]
 
