@@ -2,18 +2,21 @@
 
 classwise-temperature: A = diag(1 / T_k), c = 0.          vector: A = diag(w), c free (Guo et al. 2017).
 matrix: A, c free, on x = z.                               dirichlet: the same on x = log softmax(z) (Kull et al. 2019).
-All minimise  mean_i w_i CE(softmax(A x_i + c + o), y_i) + penalty, o a fixed offset (the prior term). Matrix and
-Dirichlet are kept from fitting noise by  lambda mean_offdiagonal A^2 + lambda mean c^2  (ODIR), lambda chosen by
-cross-validated NLL from a grid; the diagonal is free. c is reported with mean 0, as softmax cannot see its mean.
+All minimise  mean_i w_i CE(softmax(A x_i + c + o), y_i) + penalty, o a fixed offset (the prior term). c is reported
+with mean 0, as softmax cannot see its mean.
 
-Differs: Newton's method to a gradient at rounding level for up to about 30 classes, L-BFGS beyond, where common code
-takes a fixed number of first-order steps.
+By default the map is kept near the temperature that fits, A = I / T, by the penalty of `strengths.py`, and the rows
+choose how strongly. `penalty` takes the papers' own in its place: 0 is none; for matrix and Dirichlet any
+other is ODIR, lambda mean_offdiagonal A^2 + lambda mean c^2, with a free diagonal; for the two diagonal maps it is the
+strength.
+
+Differs: the default penalty, with which fifty rows cannot lose badly to a temperature; Newton's method to a gradient at
+rounding level for up to about 30 classes and `penalty` given, where common code takes a fixed number of first-order
+steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,48 +29,73 @@ from calibrant.calibration.calibrators.steps import (
     LogSoftmax,
     Step,
 )
-from calibrant.calibration.calibrators.temperature import minimise_nll
+from calibrant.calibration.calibrators.strengths import Near, fit_chosen, fit_near
+from calibrant.calibration.calibrators.temperature import minimise_nll, steadied
 from calibrant.calibration.inputs import Floats, Labels, Weights
 from calibrant.calibration.softmax import log_softmax
 from calibrant.errors import ConfigError
 
 Vector = NDArray[np.float64]
-LAMBDAS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-_FOLDS = 5
+Fitted = tuple[dict[str, Any], dict[str, Any]]
 
 
 # ---- diagonal maps ----
 
 
 def fit_classwise_temperature(
-    logits: Floats, labels: Labels, weights: Weights | None = None, *, offset: Vector | None = None
-) -> tuple[dict[str, Any], dict[str, Any]]:
+    logits: Floats,
+    labels: Labels,
+    weights: Weights | None = None,
+    *,
+    offset: Vector | None = None,
+    penalty: float | None = None,
+    seed: int = 0,
+) -> Fitted:
     """One temperature for each class's logit: z_k / T_k."""
-    x = logits.astype(np.float64)
-    c = x.shape[1]
-    start = np.full(c, 1.0 / minimise_nll(logits, labels, weights, offset=offset).temperature)
-    problem = Problem.diagonal_map(x, labels, weights, offset, bias=False)
-    result = minimise(problem, start, np.zeros(c))
-    w = result.parameters
+    w, _, notes = _diagonal(logits, labels, weights, offset, penalty, seed, bias=False)
     if (w <= 0).any():
         bad = np.flatnonzero(w <= 0).tolist()
         raise ConfigError(
             f"no positive temperature fits class{'es' * (len(bad) > 1)} {', '.join(map(str, bad[:5]))}",
             fix="use vector or temperature",
         )
-    return {"temperatures": (1.0 / w).tolist()}, result.notes()
+    return {"temperatures": (1.0 / w).tolist()}, notes
 
 
 def fit_vector(
-    logits: Floats, labels: Labels, weights: Weights | None = None, *, offset: Vector | None = None
-) -> tuple[dict[str, Any], dict[str, Any]]:
+    logits: Floats,
+    labels: Labels,
+    weights: Weights | None = None,
+    *,
+    offset: Vector | None = None,
+    penalty: float | None = None,
+    seed: int = 0,
+) -> Fitted:
     """w_k z_k + b_k."""
-    x = logits.astype(np.float64)
-    c = x.shape[1]
-    start = np.append(np.full(c, 1.0 / minimise_nll(logits, labels, weights, offset=offset).temperature), np.zeros(c))
-    result = minimise(Problem.diagonal_map(x, labels, weights, offset, bias=True), start, np.zeros(2 * c))
-    bias = result.parameters[c:] - result.parameters[c:].mean()
-    return {"weights": result.parameters[:c].tolist(), "bias": bias.tolist()}, result.notes()
+    w, bias, notes = _diagonal(logits, labels, weights, offset, penalty, seed, bias=True)
+    return {"weights": w.tolist(), "bias": (bias - bias.mean()).tolist()}, notes
+
+
+def _diagonal(
+    logits: Floats,
+    labels: Labels,
+    weights: Weights | None,
+    offset: Vector | None,
+    penalty: float | None,
+    seed: int,
+    *,
+    bias: bool,
+) -> tuple[Vector, Vector, dict[str, Any]]:
+    """(w, b, notes)."""
+    c = logits.shape[1]
+    if penalty == 0:
+        scale = 1.0 / minimise_nll(logits, labels, weights, offset=offset).temperature
+        problem = Problem.diagonal_map(logits.astype(np.float64), labels, weights, offset, bias=bias)
+        start = np.append(np.full(c, scale), np.zeros(c if bias else 0))
+        result = minimise(problem, start, np.zeros(len(start)))
+        return result.parameters[:c], result.parameters[c:], result.notes()
+    temperature, found = _near_temperature(logits, labels, weights, offset, penalty, seed, full=False, bias=bias)
+    return found.a / temperature, found.c, found.notes
 
 
 # ---- full maps ----
@@ -80,11 +108,14 @@ def fit_matrix(
     *,
     offset: Vector | None = None,
     penalty: float | None = None,
-    folds: int = _FOLDS,
     seed: int = 0,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A z + c; `penalty` fixes lambda instead of choosing it by cross-validation (0: none)."""
-    return _fit_full(logits.astype(np.float64), labels, weights, offset, penalty, folds, seed)
+) -> Fitted:
+    """A z + c; `penalty` is lambda of ODIR (0: none)."""
+    if penalty is not None:
+        return _odir(logits.astype(np.float64), labels, weights, offset, penalty)
+    temperature, found = _near_temperature(logits, labels, weights, offset, None, seed, full=True)
+    a = np.diag(found.a) if found.a.ndim == 1 else found.a
+    return {"matrix": (a / temperature).tolist(), "bias": found.c.tolist()}, found.notes
 
 
 def fit_dirichlet(
@@ -94,42 +125,48 @@ def fit_dirichlet(
     *,
     offset: Vector | None = None,
     penalty: float | None = None,
-    folds: int = _FOLDS,
     seed: int = 0,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A log softmax(z) + c; `penalty` fixes lambda instead of choosing it by cross-validation (0: none)."""
-    return _fit_full(log_softmax(logits), labels, weights, offset, penalty, folds, seed)
+) -> Fitted:
+    """A log softmax(z) + c; `penalty` is lambda of ODIR (0: none)."""
+    log_p = log_softmax(logits)
+    if penalty is not None:
+        return _odir(log_p, labels, weights, offset, penalty)
+    temperature, found = _near_temperature(log_p, labels, weights, offset, None, seed, full=True)
+    a = np.diag(found.a) if found.a.ndim == 1 else found.a
+    return {"matrix": (a / temperature).tolist(), "bias": found.c.tolist()}, found.notes
 
 
-def _fit_full(
-    x: Matrix,
+def _near_temperature(
+    x: Floats,
     labels: Labels,
     weights: Weights | None,
     offset: Vector | None,
-    penalty: float | None,
-    folds: int,
+    strength: float | None,
     seed: int,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    c = x.shape[1]
-    notes: dict[str, Any] = {}
-    start = _scaled_identity(x, labels, weights, offset)
-    if penalty is None:
-        choice = choose_penalty(
-            x, labels, weights, offset, [odir_weights(c, value) for value in LAMBDAS], start, folds=folds, seed=seed
-        )
-        penalty = LAMBDAS[choice.best]
-        notes = {
-            "penalty_chosen_by": f"{choice.folds}-fold cross-validation",
-            "cross_validated_nll": dict(zip(map(str, LAMBDAS), choice.nll, strict=True)),
-        }
-    elif penalty < 0:
+    *,
+    full: bool,
+    bias: bool = True,
+) -> tuple[float, Near]:
+    """The one temperature, and what of a richer map on x / T the rows can tell."""
+    if strength is not None and strength < 0:
+        raise ConfigError(f"penalty is {strength}, expected 0 or more")
+    temperature = steadied(x, labels, weights, offset=offset)
+    scaled = x.astype(np.float64) / temperature
+    if strength is None:
+        return temperature, fit_chosen(scaled, labels, weights, offset, full=full, bias=bias, seed=seed)
+    return temperature, fit_near(scaled, labels, weights, offset, strength, full=full, bias=bias)
+
+
+def _odir(x: Matrix, labels: Labels, weights: Weights | None, offset: Vector | None, penalty: float) -> Fitted:
+    if penalty < 0:
         raise ConfigError(f"penalty is {penalty}, expected 0 or more")
-    result = minimise(Problem.full_map(x, labels, weights, offset), start, odir_weights(c, penalty))
-    matrix, bias = split(result.parameters, c)
-    return (
-        {"matrix": matrix.tolist(), "bias": (bias - bias.mean()).tolist()},
-        {**result.notes(), "penalty": penalty, **notes},
-    )
+    c = x.shape[1]
+    table = np.zeros((c, c + 1))
+    table[np.arange(c), np.arange(c)] = 1.0 / minimise_nll(x, labels, weights, offset=offset).temperature
+    result = minimise(Problem.full_map(x, labels, weights, offset), table.reshape(-1), odir_weights(c, penalty))
+    found = result.parameters.reshape(c, c + 1)
+    bias = found[:, -1] - found[:, -1].mean()
+    return {"matrix": found[:, :-1].tolist(), "bias": bias.tolist()}, {**result.notes(), "penalty": penalty}
 
 
 def odir_weights(classes: int, value: float) -> Vector:
@@ -138,62 +175,6 @@ def odir_weights(classes: int, value: float) -> Vector:
     out[:, -1] = value / classes
     out[np.arange(classes), np.arange(classes)] = 0.0
     return out.reshape(-1)
-
-
-def split(parameters: Vector, classes: int) -> tuple[Matrix, Vector]:
-    table = parameters.reshape(classes, classes + 1)
-    return table[:, :-1].copy(), table[:, -1].copy()
-
-
-@dataclass(frozen=True)
-class Choice:
-    best: int
-    nll: tuple[float, ...]
-    folds: int
-
-
-def choose_penalty(
-    x: Matrix,
-    labels: Labels,
-    weights: Weights | None,
-    offset: Vector | None,
-    penalties: Sequence[Vector],
-    start: Vector,
-    *,
-    centre: Vector | None = None,
-    folds: int,
-    seed: int,
-) -> Choice:
-    """Cross-validated NLL of each penalty, strongest last to weakest first so that each fit starts near its end."""
-    n = len(labels)
-    folds = min(folds, n)
-    if folds < 2:
-        return Choice(len(penalties) - 1, tuple([float("nan")] * len(penalties)), folds)
-    fold = np.random.default_rng(seed).permutation(n) % folds
-    # Where one fit takes seconds, one held-out fold of the five is enough to tell factors of ten apart.
-    tried = range(folds) if x.shape[1] <= 50 else range(1)
-    totals, counts = np.zeros(len(penalties)), 0.0
-    for f in tried:
-        test, train = fold == f, fold != f
-        w_train = None if weights is None else weights[train]
-        w_test = np.ones(int(test.sum())) if weights is None else weights[test]
-        problem = Problem.full_map(x[train], labels[train], w_train, offset)
-        point = start
-        for j in sorted(range(len(penalties)), key=lambda j: -float(penalties[j].sum())):
-            point = minimise(problem, point, penalties[j], centre=centre, tolerance=1e-5).parameters
-            matrix, bias = split(point, x.shape[1])
-            log_p = log_softmax(x[test] @ matrix.T + bias + (0 if offset is None else offset))
-            totals[j] -= float(np.dot(w_test, log_p[np.arange(len(log_p)), labels[test]]))
-        counts += float(w_test.sum())
-    nll = totals / counts
-    return Choice(int(np.argmin(nll)), tuple(nll.tolist()), folds)
-
-
-def _scaled_identity(x: Matrix, labels: Labels, weights: Weights | None, offset: Vector | None) -> Vector:
-    c = x.shape[1]
-    table = np.zeros((c, c + 1))
-    table[np.arange(c), np.arange(c)] = 1.0 / minimise_nll(x, labels, weights, offset=offset).temperature
-    return table.reshape(-1)
 
 
 # ---- how they act ----
@@ -218,7 +199,11 @@ def _classwise_steps(p: Parameters, c: int) -> tuple[Step, ...]:
 
 
 def _vector_steps(p: Parameters, c: int) -> tuple[Step, ...]:
-    return (Affine(np.asarray(p["weights"], np.float64), np.asarray(p["bias"], np.float64)),)
+    return (vector_step(p),)
+
+
+def vector_step(p: Parameters) -> Affine:
+    return Affine(np.asarray(p["weights"], np.float64), np.asarray(p["bias"], np.float64))
 
 
 def matrix_step(p: Parameters) -> Affine:

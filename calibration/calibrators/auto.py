@@ -1,31 +1,80 @@
-"""Which method: cross-validated NLL of each, and the simplest that is not clearly worse than the best.
+"""Which method, or which mixture of them: by cross-validated NLL, and by evidence where that can be computed.
 
-Every row is predicted by maps fitted on other rows. For each method the mean loss and its paired difference to the best
-method get 95 % intervals over rows; a method whose interval of the difference reaches 0 cannot be told from the best.
-Among those the simplest is taken, as it carries over best to data that are a little different.
+Every row is predicted by maps that were fitted on other rows (five folds; one fold where a fit takes seconds). L_j is
+the sum of the losses of member j, E_j its evidence (`evidence.py`; exp(-L_j / 2) where that cannot be computed), and
+the share of j in the mixture of the n rows
+
+    w_j  proportional to  pi_j E_j exp(-h L_j),      h = n / (2 n + 100).
+
+The prior pi gives half to the temperature, less where the temperature T is far from 1 and more where it is near: odds
+of the richer maps times exp(5 (|log T| - .65)), cut at exp(+-2). A network whose confidence is off by a factor is
+mostly off by class as well (it was told from the four networks of `docs/evidence/calibrators.md`).
+
+Evidence alone prefers penalties that are stronger than predicts best, since no map is the truth; cross-validation alone
+is noisy. (Akaike weights with cross-validation in the place of the criterion: Burnham and Anderson 2002; Yao et al.
+2018, "pseudo-BMA". Differs: the evidence, and h, which they replace by a bootstrap.)
+
+Few rows so give a mixture that leans on the temperature, many a single map. Members below two hundredths are left out,
+and one above .95 is taken by itself. For each member the mean loss and its paired difference to what was taken get 95 %
+intervals over the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.calibration.adjustment import checked_ratio
 from calibrant.calibration.calibrators.base import Calibrator
+from calibrant.calibration.calibrators.evidence import affordable, log_evidence
+from calibrant.calibration.calibrators.mixture import mixture
+from calibrant.calibration.calibrators.pooling import FOLDS, HeldOut, folds_of, label_losses
+from calibrant.calibration.calibrators.temperature import steadied
 from calibrant.calibration.inputs import Floats, Labels, Weights
 from calibrant.calibration.intervals.means import mean_interval
-from calibrant.calibration.softmax import log_softmax
 from calibrant.errors import CalibrantError, ConfigError
 
-# From simple to complex; what netcal alone offers is left out, as its two methods measured far behind.
-CANDIDATES = (
-    "temperature", "ensemble-temperature", "classwise-temperature", "vector", "beta", "structured", "dirichlet",
-    "isotonic",
-)  # fmt: skip
-
 Fit = Callable[..., Calibrator]
+_LEAST_SHARE, _NEARLY_ALL = 0.02, 0.95
+_WORK = 5e6  # rows x numbers of the largest map: beyond, one fold
+_TOO_LARGE = 6e9
+_NEAR = ("structured-vector", "vector", "structured")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A candidate: a method with its options, and the share of the pseudo-rows that it gets."""
+
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+    prior: float = 1.0
+
+    @property
+    def name(self) -> str:
+        said = ", ".join(f"{k} {v:g}" for k, v in self.options.items() if isinstance(v, float))
+        return f"{self.method} ({said})" if said else self.method
+
+    def numbers(self, classes: int) -> int:
+        return classes * classes if self.method in ("structured", "matrix", "dirichlet") else 2 * classes
+
+
+# From simple to complex. Strengths of the penalty are members of their own: a mixture is steadier than a choice.
+MEMBERS = (
+    Member("temperature", {"steady": True}, 0.5),
+    Member("structured-vector", {"penalty": 1.0}, 0.03),
+    Member("structured-vector", {"penalty": 0.1}, 0.02),
+    Member("vector", {"penalty": 3.0}, 0.05),
+    Member("vector", {"penalty": 0.3}, 0.05),
+    Member("structured", {"penalty": 10.0}, 0.07),
+    Member("structured", {"penalty": 3.0}, 0.13),
+    Member("structured", {"penalty": 1.0}, 0.12),
+    Member("structured", {"penalty": 0.3}, 0.02),
+    Member("structured", {"penalty": 0.1}, 0.01),
+)
 
 
 def choose(
@@ -34,90 +83,144 @@ def choose(
     labels: Labels,
     weights: Weights | None,
     *,
-    candidates: tuple[str, ...] = CANDIDATES,
-    folds: int = 5,
+    candidates: Sequence[str] | None = None,
+    folds: int = FOLDS,
     seed: int = 0,
     **shared: Any,
 ) -> Calibrator:
     """`fit(method, logits, labels, weights=..., **shared)` as in the package's front door."""
-    n = len(labels)
+    n, c = logits.shape
     if n < 2 * folds:
         raise ConfigError(f"auto needs at least {2 * folds} rows, here are {n}", fix="use --method temperature")
-    fold = np.random.default_rng(seed).permutation(n) % folds
-    losses: dict[str, NDArray[np.float64]] = {}
-    failed: dict[str, str] = {}
-    for method in candidates:
-        try:
-            losses[method] = _losses(fit, method, logits, labels, weights, fold, folds, shared)
-        except CalibrantError as error:
-            failed[method] = error.what
-    if not losses:
+    given = MEMBERS if candidates is None else tuple(Member(m) for m in candidates)
+    members = [m for m in given if n * m.numbers(c) <= _TOO_LARGE]
+    heavy = n * max(m.numbers(c) for m in members) > _WORK
+    masks = folds_of(n, folds, seed, 1 if heavy else None)
+    kept, found, failed = _held_out(fit, members, logits, labels, weights, masks, shared)
+    if not kept:
         raise ConfigError("no candidate could be fitted: " + "; ".join(f"{k}: {v}" for k, v in failed.items()))
-    mean = {method: _mean(loss, weights) for method, loss in losses.items()}
-    best = min(mean, key=lambda m: mean[m])
-    table, chosen = {}, best
-    for method, loss in losses.items():
-        difference = loss - losses[best]
-        low, high = _interval(difference, weights)
-        nll_low, nll_high = _interval(loss, weights)
-        table[method] = {
-            "nll": mean[method], "low": nll_low, "high": nll_high, "minus_best": mean[method] - mean[best],
-            "minus_best_low": low, "minus_best_high": high,
+    nll = found.mean()
+    w = _shares(kept, found, logits, labels, weights, _offset(shared, c))
+    top = int(np.argmax(w))
+    single = w[top] >= _NEARLY_ALL or bool(shared)  # a mixture inside a prior correction would not be one
+    keep = [top] if single else [j for j, share in enumerate(w) if share >= _LEAST_SHARE]
+    parts = [fit(kept[j].method, logits, labels, weights=weights, **kept[j].options, **shared) for j in keep]
+    taken = found.losses[keep[0]]
+    if len(parts) == 1:
+        made = parts[0]
+        why = f"its share of the best mixture is {100 * w[top]:.0f} % (cross-validated NLL {nll[top]:.4f})"
+    else:
+        mix = w[keep] / w[keep].sum()
+        whole = np.zeros(len(w))
+        whole[keep] = mix
+        taken = found.pooled(whole)
+        said = ", ".join(f"{100 * share:.0f} % {kept[j].name}" for j, share in zip(keep, mix, strict=True))
+        why = f"a mixture of {said}: cross-validated NLL {found.weights @ taken / found.weights.sum():.4f}"
+        parameters = mixture([(p.method, dict(p.parameters)) for p in parts], mix.tolist())
+        made = Calibrator("mixture", c, parameters, {}, parts[0].fitted_on)
+    account = {
+        "chosen": made.method, "folds": len(masks), "why": why, "methods": _table(kept, found, taken, w),
+        "failed": failed, "few_rows": _few(kept, found),
+    }  # fmt: skip
+    return Calibrator(made.method, c, made.parameters, {**made.fit, "auto": account}, made.fitted_on)
+
+
+def _shares(
+    members: Sequence[Member], found: HeldOut, logits: Floats, labels: Labels, weights: Weights | None,
+    offset: NDArray[np.float64] | None,
+) -> NDArray[np.float64]:  # fmt: skip
+    """w_j above."""
+    prior = np.array([m.prior for m in members])
+    gains = -(found.losses @ found.weights)
+    gains -= gains[0]
+    scores = np.log(prior) + len(labels) / (2 * len(labels) + 100) * gains
+    if members[0].method == "temperature":
+        scores[1:] += _odds(steadied(logits, labels, weights, offset=offset))
+    for j, member in enumerate(members):
+        full, c = member.method == "structured", logits.shape[1]
+        if member.method in _NEAR and "penalty" in member.options and affordable(c, full=full):
+            scores[j] += log_evidence(
+                logits, labels, weights, offset, strength=member.options["penalty"], full=full,
+                log_probabilities=member.method != "vector",
+            )  # fmt: skip
+        elif j:
+            scores[j] += 0.5 * gains[j]
+    w: NDArray[np.float64] = np.exp(scores - scores.max())
+    return w / w.sum()
+
+
+def _odds(temperature: float) -> float:
+    """Of richer maps, as a logarithm, by how far the temperature is from 1."""
+    return float(np.clip(5.0 * (abs(np.log(temperature)) - 0.65), -2.0, 2.0))
+
+
+def _held_out(
+    fit: Fit, members: Sequence[Member], logits: Floats, labels: Labels, weights: Weights | None,
+    masks: Sequence[NDArray[np.bool_]], shared: dict[str, Any],
+) -> tuple[list[Member], HeldOut, dict[str, str]]:  # fmt: skip
+    n = len(labels)
+    w = np.ones(n) if weights is None else weights * (n / weights.sum())
+    offset = _offset(shared, logits.shape[1])
+    shift = 0.0 if offset is None else -offset
+    kept, losses, failed = [], [], {}
+    for member in members:
+        parts = []
+        try:
+            for test in masks:
+                some = None if weights is None else weights[~test]
+                made = fit(member.method, logits[~test], labels[~test], weights=some, **member.options, **shared)
+                parts.append(label_losses(made.logits(logits[test]) - shift, labels[test]))
+        except CalibrantError as error:
+            failed[member.name] = error.what
+            continue
+        kept.append(member)
+        losses.append(np.concatenate(parts))
+    rows = np.concatenate([np.flatnonzero(test) for test in masks])
+    return kept, HeldOut(np.array(losses), w[rows], rows), failed
+
+
+def _offset(shared: dict[str, Any], classes: int) -> NDArray[np.float64] | None:
+    if not shared.get("strength"):
+        return None
+    return -float(shared["strength"]) * checked_ratio(shared["log_prior_ratio"], classes)
+
+
+def _table(
+    kept: Sequence[Member], found: HeldOut, taken: NDArray[np.float64], w: NDArray[np.float64]
+) -> dict[str, dict[str, float | None]]:
+    table = {}
+    for member, loss, share in zip(kept, found.losses, w, strict=True):
+        low, high = _interval(loss - taken, found.weights)
+        nll_low, nll_high = _interval(loss, found.weights)
+        table[member.name] = {
+            "nll": _mean(loss, found.weights), "low": nll_low, "high": nll_high, "share": float(share),
+            "minus_chosen": _mean(loss - taken, found.weights),
+            "minus_chosen_low": low, "minus_chosen_high": high,
         }  # fmt: skip
-    for method in losses:  # in order of complexity
-        low = table[method]["minus_best_low"]
-        if method == best or (low is not None and low <= 0):
-            chosen = method
-            break
-    return_ = fit(chosen, logits, labels, weights=weights, **shared)
-    notes = {**return_.fit, "auto": {
-        "chosen": chosen, "best": best, "folds": folds, "why": _why(chosen, best, table), "methods": table,
-        "failed": failed,
-    }}  # fmt: skip
-    return Calibrator(return_.method, return_.classes, return_.parameters, notes, return_.fitted_on)
+    return table
 
 
-def _losses(
-    fit: Fit,
-    method: str,
-    logits: Floats,
-    labels: Labels,
-    weights: Weights | None,
-    fold: NDArray[np.int64],
-    folds: int,
-    shared: dict[str, Any],
-) -> NDArray[np.float64]:
-    out = np.empty(len(labels))
-    for f in range(folds):
-        test, train = fold == f, fold != f
-        w = None if weights is None else weights[train]
-        calibrator = fit(method, logits[train], labels[train], weights=w, **shared)
-        zeta = calibrator.logits(logits[test])
-        if shared.get("strength"):
-            zeta = zeta - shared["strength"] * np.asarray(shared["log_prior_ratio"], np.float64)
-        out[test] = -log_softmax(zeta)[np.arange(int(test.sum())), labels[test]]
-    return out
+def _few(kept: Sequence[Member], found: HeldOut) -> str | None:
+    """Says so where the first candidate and the best of the others cannot be told apart, and could differ by much."""
+    if len(kept) < 2:
+        return None
+    other = 1 + int(np.argmin(found.mean()[1:]))
+    low, high = _interval(found.losses[other] - found.losses[0], found.weights)
+    if low is None or high is None or not low < 0 < high or high - low < 0.01:
+        return None
+    return (
+        f"{len(found.rows)} rows are too few to choose: {kept[other].name} minus {kept[0].name} may be anything from "
+        f"{low:+.3f} to {high:+.3f} nats, so what was taken leans on what is simple"
+    )
 
 
-def _mean(values: NDArray[np.float64], weights: Weights | None) -> float:
-    return float(values.mean() if weights is None else np.dot(weights, values) / weights.sum())
+def _mean(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    return float(np.dot(weights, values) / weights.sum())
 
 
-def _interval(values: NDArray[np.float64], weights: Weights | None) -> tuple[float | None, float | None]:
-    if weights is None:
-        return mean_interval(float(values.mean()), float(values.var(ddof=1)), len(values))
+def _interval(values: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float | None, float | None]:
     mean = _mean(values, weights)
     effective = float(weights.sum() ** 2 / np.dot(weights, weights))
     variance = float((weights**2) @ (values - mean) ** 2) / float(weights.sum()) ** 2 * effective
+    variance *= effective / max(effective - 1.0, 1.0)
     return mean_interval(mean, variance, effective)
-
-
-def _why(chosen: str, best: str, table: dict[str, dict[str, float | None]]) -> str:
-    row = table[chosen]
-    if chosen == best:
-        return f"lowest cross-validated NLL ({row['nll']:.4f}), and every simpler method is clearly worse"
-    return (
-        f"simpler than {best}, which has the lowest cross-validated NLL ({table[best]['nll']:.4f}); its own "
-        f"({row['nll']:.4f}) cannot be told from it: difference {row['minus_best_low']:+.4f} to "
-        f"{row['minus_best_high']:+.4f}"
-    )

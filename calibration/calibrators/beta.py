@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.calibration.calibrators.anchor import Fitted, anchored, beside, check_anchor
 from calibrant.calibration.calibrators.form import Form, Matrix, Parameters, numbers
 from calibrant.calibration.calibrators.steps import (
     BetaMap,
@@ -24,12 +25,21 @@ from calibrant.errors import ConfigError
 Vector = NDArray[np.float64]
 
 
-def fit_beta(logits: Floats, labels: Labels, weights: Weights | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+def fit_beta(
+    logits: Floats, labels: Labels, weights: Weights | None = None, *, mixture: bool = True, seed: int = 0
+) -> Fitted:
+    """`mixture=false` leaves out the temperature that stands beside the map (`anchor.py`)."""
+    if mixture:
+        return anchored(_fit_plain, _own_steps, logits, labels, weights, seed=seed)
+    return _fit_plain(logits, labels, weights), {}
+
+
+def _fit_plain(logits: Floats, labels: Labels, weights: Weights | None) -> dict[str, Any]:
     log_p, log_rest = log_p_and_rest(logits)
     w = np.full(len(labels), 1.0 / len(labels)) if weights is None else weights / weights.sum()
     rows = [_fit_class(log_p[:, k], log_rest[:, k], labels == k, w) for k in range(log_p.shape[1])]
     a, b, c = np.array(rows).T
-    return {"a": a.tolist(), "b": b.tolist(), "c": c.tolist()}, {}
+    return {"a": a.tolist(), "b": b.tolist(), "c": c.tolist()}
 
 
 def _fit_class(log_p: Vector, log_rest: Vector, positive: NDArray[np.bool_], w: Vector) -> tuple[float, float, float]:
@@ -81,9 +91,14 @@ def _check(p: Parameters, classes: int) -> None:
         values = numbers(p, key, (classes,))
         if key != "c" and (values < 0).any():
             raise ConfigError(f'parameter "{key}" must not be negative')
+    check_anchor(p)
 
 
 def _steps(p: Parameters, classes: int) -> tuple[Step, ...]:
+    return beside(p, classes, _own_steps(p, classes))
+
+
+def _own_steps(p: Parameters, classes: int) -> tuple[Step, ...]:
     a, b, c = (np.asarray(p[key], np.float64) for key in "abc")
     return (BetaMap(a, b, c),)
 

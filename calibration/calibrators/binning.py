@@ -4,6 +4,9 @@ q_k = g_k(p_k), p = softmax(z) in float64; calibrated logits = log max(q_k, 1e-1
 probability is 0, and a row that is 0 for every class becomes uniform. Every g_k is piecewise linear ("linear": straight
 between the knots, constant outside) or piecewise constant ("constant": y_j for x_j <= p < x_(j+1)).
 
+By default a temperature stands beside them (`anchor.py`), so that no zero of a bin reaches the probabilities;
+`mixture=false` leaves the method alone.
+
 isotonic: least squares under monotony (Zadrozny & Elkan 2002), knots as scikit-learn's. histogram: mean label in each
 of `bins` equal intervals [a, b), the middle of an empty one (Zadrozny & Elkan 2001). bbq, enir: averages of histograms
 (Naeini et al. 2015) and of near-isotonic fits (Naeini & Cooper 2016), fitted by netcal, always in float64 (on float32
@@ -16,11 +19,13 @@ import contextlib
 import io
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.calibration.calibrators.anchor import Fitted, Plain, anchored, beside, check_anchor
 from calibrant.calibration.calibrators.form import Form, Parameters
 from calibrant.calibration.calibrators.steps import (
     PiecewiseConstant,
@@ -33,13 +38,32 @@ from calibrant.calibration.statistics.bins import equal_width_edges, sums
 from calibrant.errors import ConfigError, MissingExtra
 
 Vector = NDArray[np.float64]
-Fitted = tuple[dict[str, Any], dict[str, Any]]
 
 
-def fit_isotonic(logits: Floats, labels: Labels, weights: Weights | None = None) -> Fitted:
+def fit_isotonic(
+    logits: Floats, labels: Labels, weights: Weights | None = None, *, mixture: bool = True, seed: int = 0
+) -> Fitted:
+    return _beside(_isotonic_knots, _own_knots, logits, labels, weights, mixture, seed)
+
+
+def _beside(
+    plain: Plain,
+    steps: Callable[[Parameters, int], tuple[Step, ...]],
+    logits: Floats,
+    labels: Labels,
+    weights: Weights | None,
+    mixture: bool,
+    seed: int,
+) -> Fitted:
+    if mixture:
+        return anchored(plain, steps, logits, labels, weights, seed=seed)
+    return plain(logits, labels, weights), {}
+
+
+def _isotonic_knots(logits: Floats, labels: Labels, weights: Weights | None) -> dict[str, Any]:
     probs = softmax(logits)
     knots = [_isotonic(probs[:, k], labels == k, weights) for k in range(probs.shape[1])]
-    return {"x": [x.tolist() for x, _ in knots], "y": [y.tolist() for _, y in knots], "kind": "linear"}, {}
+    return {"x": [x.tolist() for x, _ in knots], "y": [y.tolist() for _, y in knots], "kind": "linear"}
 
 
 def _isotonic(p: Vector, positive: NDArray[np.bool_], weights: Weights | None) -> tuple[Vector, Vector]:
@@ -57,9 +81,21 @@ def _isotonic(p: Vector, positive: NDArray[np.bool_], weights: Weights | None) -
     return x[keep], y[keep]
 
 
-def fit_histogram(logits: Floats, labels: Labels, weights: Weights | None = None, *, bins: int = 15) -> Fitted:
+def fit_histogram(
+    logits: Floats,
+    labels: Labels,
+    weights: Weights | None = None,
+    *,
+    bins: int = 15,
+    mixture: bool = True,
+    seed: int = 0,
+) -> Fitted:
     if bins < 1:
         raise ConfigError(f"bins is {bins}, expected at least 1")
+    return _beside(partial(_histogram, bins=bins), _own_bins, logits, labels, weights, mixture, seed)
+
+
+def _histogram(logits: Floats, labels: Labels, weights: Weights | None, *, bins: int) -> dict[str, Any]:
     probs = softmax(logits)
     edges = equal_width_edges(bins)
     middle = (edges[:-1] + edges[1:]) / 2
@@ -70,22 +106,28 @@ def fit_histogram(logits: Floats, labels: Labels, weights: Weights | None = None
         size = sums(index, w, bins)
         mean = np.divide(sums(index, w * (labels == k), bins), size, out=middle.copy(), where=size > 0)
         values.append(mean.tolist())
-    return {"edges": [edges.tolist()] * probs.shape[1], "values": values}, {}
+    return {"edges": [edges.tolist()] * probs.shape[1], "values": values}
 
 
-def fit_bbq(logits: Floats, labels: Labels, *, score: str = "BIC") -> Fitted:
+def fit_bbq(logits: Floats, labels: Labels, *, score: str = "BIC", mixture: bool = True, seed: int = 0) -> Fitted:
     """`score`: "BIC" or "AIC", how the histograms are weighed against each other."""
-    return _fit_netcal("BBQ", logits, labels, score)
+    return _fit_netcal("BBQ", logits, labels, score, mixture, seed)
 
 
-def fit_enir(logits: Floats, labels: Labels, *, score: str = "BIC") -> Fitted:
+def fit_enir(logits: Floats, labels: Labels, *, score: str = "BIC", mixture: bool = True, seed: int = 0) -> Fitted:
     """`score`: "BIC" or "AIC", how the near-isotonic fits are weighed against each other."""
-    return _fit_netcal("ENIR", logits, labels, score)
+    return _fit_netcal("ENIR", logits, labels, score, mixture, seed)
 
 
-def _fit_netcal(name: str, logits: Floats, labels: Labels, score: str) -> Fitted:
+def _fit_netcal(name: str, logits: Floats, labels: Labels, score: str, mixture: bool, seed: int) -> Fitted:
     if score not in ("BIC", "AIC"):
         raise ConfigError(f'score is "{score}", expected BIC or AIC')
+    plain = partial(_netcal_knots, name=name, score=score)
+    found, notes = _beside(plain, _own_knots, logits, labels, None, mixture, seed)
+    return found, {"score": score, **notes}
+
+
+def _netcal_knots(logits: Floats, labels: Labels, weights: Weights | None, *, name: str, score: str) -> dict[str, Any]:
     probs = softmax(logits)
     method = netcal_class("binning", name)
     knots = []
@@ -94,9 +136,7 @@ def _fit_netcal(name: str, logits: Floats, labels: Labels, score: str) -> Fitted
             model = method(score_function=score)
             model.fit(probs[:, k].copy(), (labels == k).astype(np.int64))
             knots.append(_steps(model))
-    return {"x": [x.tolist() for x, _ in knots], "y": [y.tolist() for _, y in knots], "kind": "constant"}, {
-        "score": score
-    }
+    return {"x": [x.tolist() for x, _ in knots], "y": [y.tolist() for _, y in knots], "kind": "constant"}
 
 
 def _steps(model: Any) -> tuple[Vector, Vector]:
@@ -145,10 +185,12 @@ def _check_knots(p: Parameters, classes: int) -> None:
     if p.get("kind") not in ("linear", "constant"):
         raise ConfigError(f'parameter "kind" is {p.get("kind")!r}, expected linear or constant')
     _check_lists(p, "x", "y", classes, 0)
+    check_anchor(p)
 
 
 def _check_histogram(p: Parameters, classes: int) -> None:
     _check_lists(p, "edges", "values", classes, 1)
+    check_anchor(p)
 
 
 def _check_lists(p: Parameters, first: str, second: str, classes: int, more: int) -> None:
@@ -168,11 +210,19 @@ def _check_lists(p: Parameters, first: str, second: str, classes: int, more: int
 
 
 def _knot_steps(p: Parameters, classes: int) -> tuple[Step, ...]:
+    return beside(p, classes, _own_knots(p, classes))
+
+
+def _own_knots(p: Parameters, classes: int) -> tuple[Step, ...]:
     x, y = _arrays(p["x"]), _arrays(p["y"])
     return (PiecewiseLinear(x, y) if p["kind"] == "linear" else PiecewiseConstant([v[1:] for v in x], y),)
 
 
 def _histogram_steps(p: Parameters, classes: int) -> tuple[Step, ...]:
+    return beside(p, classes, _own_bins(p, classes))
+
+
+def _own_bins(p: Parameters, classes: int) -> tuple[Step, ...]:
     return (PiecewiseConstant([v[1:-1] for v in _arrays(p["edges"])], _arrays(p["values"])),)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration.inputs import Labels, Weights
+from calibrant.calibration.softmax import softmax
 
 Vector = NDArray[np.float64]
 NEWTON_PARAMETERS = 1000  # above, the Hessian takes longer than many gradients
@@ -90,6 +91,21 @@ class Problem:
                     gradient[c:] += u.sum(axis=0)
         return value, gradient, second
 
+    def curvature(self, t: Vector) -> Vector:
+        """The diagonal of the Hessian of the mean loss at t."""
+        c = self.x.shape[1]
+        first, second = np.zeros((c, c)) if self.full else np.zeros(c), np.zeros(c)
+        rows = max(64, _CHUNK_NUMBERS // c)
+        for start in range(0, len(self.labels), rows):
+            part = slice(start, start + rows)
+            p = softmax(self.outputs(t, self.x[part]))
+            h, squared = p * (1 - p) * self.weights[part, None], self.x[part] ** 2
+            first += h.T @ squared if self.full else np.einsum("ij,ij->j", h, squared)
+            second += h.sum(axis=0)
+        if self.full:
+            return np.concatenate([first, second[:, None]], axis=1).reshape(-1)
+        return np.concatenate([first, second]) if self.bias else first
+
     def _add_hessian(self, second: Vector, p: Vector, x: Vector, w: Vector) -> None:
         c = x.shape[1]
         root = np.sqrt(w)[:, None]
@@ -132,7 +148,9 @@ def minimise(
     """`penalty`: s_j above, `centre`: t0 (zeros). Ends when the largest gradient component is below the tolerance."""
     t0 = np.zeros(len(start)) if centre is None else centre
     if len(start) > NEWTON_PARAMETERS:
-        return _lbfgs(problem, start, penalty, t0, max(tolerance, 1e-6))
+        from calibrant.calibration.calibrators.quasi_newton import minimise_scaled
+
+        return minimise_scaled(problem, start, penalty, centre=t0, tolerance=max(tolerance, 1e-6))
     t = start.astype(np.float64, copy=True)
     steps, damping = 0, 0.0
 
@@ -174,21 +192,3 @@ def _solve(second: Vector, gradient: Vector) -> Vector:
     except LinAlgError:
         solution = lstsq(second, gradient)[0]
     return solution
-
-
-def _lbfgs(problem: Problem, start: Vector, penalty: Vector, t0: Vector, tolerance: float) -> Minimum:
-    from scipy.optimize import minimize
-
-    def both(t: Vector) -> tuple[float, Vector]:
-        value, gradient, _ = problem.value_and_gradient(t)
-        return value + float(penalty @ (t - t0) ** 2), gradient + 2 * penalty * (t - t0)
-
-    found = minimize(
-        both,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": 500, "gtol": tolerance, "ftol": 1e-12, "maxcor": 20},
-    )
-    size = float(np.abs(found.jac).max())
-    return Minimum(np.asarray(found.x), float(found.fun), size, int(found.nit), bool(found.success))

@@ -124,7 +124,20 @@ class MixtureMap:
         return floored_logits(sum(parts, start=np.full(u.shape, self.rest)))
 
 
-Step = Affine | SubtractMax | LogSoftmax | PiecewiseLinear | PiecewiseConstant | BetaMap | MixtureMap
+@dataclass(frozen=True)
+class Pool:
+    """log( sum_j w_j softmax(branch_j(u)) + rest ), each branch a sequence of steps."""
+
+    branches: tuple[tuple[Step, ...], ...]
+    weights: tuple[float, ...]
+    rest: float = 0.0
+
+    def __call__(self, u: Array) -> Array:
+        parts = (w * softmax(run(steps, u)) for steps, w in zip(self.branches, self.weights, strict=True))
+        return floored_logits(sum(parts, start=np.full(u.shape, self.rest)))
+
+
+Step = Affine | SubtractMax | LogSoftmax | PiecewiseLinear | PiecewiseConstant | BetaMap | MixtureMap | Pool
 
 
 def run(steps: Sequence[Step], u: Array) -> Array:

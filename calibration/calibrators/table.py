@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from calibrant.calibration.calibrators import affine, beta, binning, ensemble, structured, temperature
+from calibrant.calibration.calibrators import affine, beta, binning, ensemble, mixture, structured, temperature
 from calibrant.calibration.calibrators.form import Form, Parameters
 from calibrant.calibration.calibrators.steps import Affine
 from calibrant.errors import ConfigError, did_you_mean
@@ -23,12 +23,14 @@ _OWN: dict[str, Form] = {
         affine.MATRIX,
         affine.DIRICHLET,
         structured.STRUCTURED,
+        structured.STRUCTURED_VECTOR,
         beta.BETA,
         binning.ISOTONIC,
         binning.HISTOGRAM,
         binning.BBQ,
         binning.ENIR,
         ensemble.ENSEMBLE,
+        mixture.MIXTURE,
     )
 }
 FORMS: Mapping[str, Form] = Extended(_OWN, "calibrators")  # with those of plugins

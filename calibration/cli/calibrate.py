@@ -82,8 +82,9 @@ def fit_command(
     """Fit a calibrator on the labelled rows of PREDICTIONS and write it as JSON.
 
     \b
-    Methods: temperature vector matrix dirichlet structured classwise-temperature
-             isotonic histogram beta bbq enir ensemble-temperature auto
+    Methods: temperature ensemble-temperature classwise-temperature vector structured-vector
+             structured matrix dirichlet beta isotonic histogram bbq enir
+             auto, which chooses or makes a mixture of them
     Example: calibrant calibrate runs/first/predictions/val.parquet --method auto --conformal 0.1
     """
     from calibrant.calibration.cli.independent import calibrate_labels, refuse_options

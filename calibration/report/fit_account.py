@@ -59,13 +59,16 @@ def _describe(calibrator: Calibrator) -> str:
             (
                 name,
                 f"{m['nll']:.4f}",
-                f"{m['minus_best']:+.4f}",
-                f"{m['minus_best_low']:+.4f} .. {m['minus_best_high']:+.4f}",
+                f"{100 * m['share']:.0f} %",
+                f"{m['minus_chosen']:+.4f}",
+                f"{m['minus_chosen_low']:+.4f} .. {m['minus_chosen_high']:+.4f}",
             )
             for name, m in auto["methods"].items()
         ]
         text = f"Chosen: {auto['chosen']}; {auto['why']}.\n" + table(
-            ("method", "NLL (cross-validated)", "minus best", "95 % interval"), lines
+            ("method", "NLL (cross-validated)", "share", "minus chosen", "95 % interval"), lines
         )
+        if auto["few_rows"]:
+            text += f"\nNote: {auto['few_rows']}."
     notes = [n for n in (calibrator.fit.get("note"), calibrator.fitted_on.get("note")) if n]
     return "\n".join([text, *(f"Note: {note}" for note in notes)])

@@ -21,6 +21,7 @@ from calibrant.calibration.calibrators.steps import (
     MixtureMap,
     PiecewiseConstant,
     PiecewiseLinear,
+    Pool,
     Step,
     SubtractMax,
 )
@@ -91,6 +92,8 @@ def emit(graph: Builder, step: GraphStep, x: str) -> str:
         return _beta(graph, step, x)
     if isinstance(step, MixtureMap):
         return _mixture(graph, step, x)
+    if isinstance(step, Pool):
+        return _pool(graph, step, x)
     raise ModelError(f"no graph for {type(step).__name__}")
 
 
@@ -193,3 +196,30 @@ def _mixture(graph: Builder, step: MixtureMap, x: str) -> str:
         p = graph.node("Softmax", scaled, axis=-1)
         q = graph.node("Add", graph.node("Mul", p, graph.table("weight", [weight])), q)
     return _logarithm(graph, q)
+
+
+def _pool(graph: Builder, step: Pool, x: str) -> str:
+    """log( sum_j w_j softmax(branch_j(x)) + rest ); steps with which several branches begin are written once."""
+    written: dict[tuple[str, str], str] = {}
+    q = ""
+    for branch, weight in zip(step.branches, step.weights, strict=True):
+        value = x
+        for part in branch:
+            key = (value, _fingerprint(part))
+            if key not in written:
+                written[key] = emit(graph, part, value)
+            value = written[key]
+        share = graph.node("Mul", graph.node("Softmax", value, axis=-1), graph.table("weight", [weight]))
+        q = graph.node("Add", q, share) if q else share
+    if step.rest:
+        q = graph.node("Add", q, graph.table("rest", [step.rest]))
+    return _logarithm(graph, q)
+
+
+def _fingerprint(step: Step) -> str:
+    """Equal for steps that compute the same."""
+    parts = [type(step).__name__]
+    for value in vars(step).values():
+        arrays = value if isinstance(value, (list, tuple)) else [value]
+        parts += [a.tobytes().hex() if isinstance(a, np.ndarray) else repr(a) for a in arrays]
+    return "|".join(parts)

@@ -1,45 +1,85 @@
-"""The choice among methods."""
+"""auto: leans on the temperature where that is the truth, mixes where more pays, and says so."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from calibrant.calibration import fit
+from calibrant.calibration import Calibrator, fit, metrics
 from calibrant.calibration.calibrators.auto import _interval
+from calibrant.calibration.report.fit_account import fit_account
 from calibrant.calibration.softmax import softmax
-from tests.calibration.calibrators.conftest import half
+from calibrant.errors import ConfigError
 
 
-def test_auto_takes_the_simplest_that_is_not_clearly_worse() -> None:
-    rng = np.random.default_rng(5)
-    z = rng.normal(size=(1500, 4)) * 4
-    y = (softmax(z / 2).cumsum(axis=1) > rng.random((1500, 1))).argmax(axis=1)  # a temperature is the truth
-    found = fit("auto", z, y, candidates=("temperature", "vector", "structured"))
-    assert found.method == "temperature"
-    table = found.fit["auto"]["methods"]
-    assert set(table) == {"temperature", "vector", "structured"}
-    assert table["temperature"]["low"] < table["temperature"]["nll"] < table["temperature"]["high"]
-    logits, labels = (a[:1200] for a in half("cal"))
-    best = fit("auto", logits, labels, candidates=("temperature", "vector"))
-    assert best.method == "vector"  # class-dependent shift: bias terms pay
-    assert "lowest" in best.fit["auto"]["why"]
+def drawn(rows: int, shift: np.ndarray, seed: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(rows, len(shift))) * 4
+    return z, (softmax(z / 2 + shift).cumsum(axis=1) > rng.random((rows, 1))).argmax(axis=1)
 
 
-def test_auto_keeps_the_simpler_method_while_the_gain_could_be_noise() -> None:
-    rng = np.random.default_rng(6)
-    z = rng.normal(size=(600, 3)) * 4
-    shift = np.array([0.06, 0.0, -0.06])
-    y = (softmax(z / 2 + shift).cumsum(axis=1) > rng.random((600, 1))).argmax(axis=1)
+def test_it_loses_next_to_nothing_where_a_temperature_is_the_truth() -> None:
+    z, y = drawn(400, np.zeros(4))
+    fresh, truth = drawn(20000, np.zeros(4), 6)
+    losses = {m: metrics.nll(fit(m, z, y).probabilities(fresh), truth) for m in ("auto", "temperature")}
+    assert losses["auto"] <= losses["temperature"] + 0.001
+
+
+def test_it_takes_the_gain_where_classes_are_shifted_and_accounts_for_it() -> None:
+    shift = np.array([1.5, 0.0, 0.0, -1.5])
+    z, y = drawn(400, shift)
+    fresh, truth = drawn(20000, shift, 6)
+    found = fit("auto", z, y)
+    assert (
+        metrics.nll(found.probabilities(fresh), truth)
+        < metrics.nll(fit("temperature", z, y).probabilities(fresh), truth) - 0.05
+    )
+    account = found.fit["auto"]
+    assert sum(m["share"] for m in account["methods"].values()) == pytest.approx(1.0)
+    best = account["methods"]["temperature"]
+    assert best["minus_chosen_low"] > 0  # told from the temperature, on rows that no map had seen
+    again = Calibrator.from_json(found.to_json())
+    assert np.array_equal(again.probabilities(fresh[:50]), found.probabilities(fresh[:50]))
+
+
+def test_too_few_rows_to_choose_are_named() -> None:
+    found = fit("auto", *drawn(40, np.array([0.3, 0.0, -0.3])))
+    assert "too few to choose" in found.fit["auto"]["few_rows"]
+
+
+def test_candidates_can_be_named_and_fewer_than_ten_rows_are_refused() -> None:
+    z, y = drawn(600, np.array([1.5, 0.0, 0.0, -1.5]))
     found = fit("auto", z, y, candidates=("temperature", "vector"))
-    assert found.fit["auto"]["best"] == "vector"
-    assert found.method == "temperature"
-    assert "cannot be told" in found.fit["auto"]["why"]
+    assert set(found.fit["auto"]["methods"]) == {"temperature", "vector"}
+    assert found.method == "vector"
+    with pytest.raises(ConfigError, match="at least 10 rows"):
+        fit("auto", z[:9], y[:9])
 
 
-@pytest.mark.parametrize("weights", [None, np.full(4, 3.0)])
-def test_the_interval_of_a_loss_is_students_of_as_many_rows_as_there_are(weights: np.ndarray | None) -> None:
+def test_inside_a_prior_correction_it_takes_one_map() -> None:
+    z, y = drawn(300, np.zeros(4))
+    found = fit("auto", z, y, log_prior_ratio=np.array([0.5, 0.0, 0.0, -0.5]), strength=1.0)
+    assert found.method != "mixture"
+
+
+@pytest.mark.parametrize("weights", [np.ones(4), np.full(4, 3.0)])
+def test_the_interval_of_a_loss_is_students_of_as_many_rows_as_there_are(weights: np.ndarray) -> None:
     low, high = _interval(np.array([1.0, 2.0, 3.0, 6.0]), weights)
-    # mean 3, t(3) at 97.5 % = 3.18245; s^2 = 14/3, with weights the sum of squares over n: 14/4
-    half = 3.18245 * np.sqrt((14 / 3 if weights is None else 14 / 4) / 4)
+    half = 3.18245 * np.sqrt(14 / 3 / 4)  # mean 3, s^2 = 14/3, t(3) at 97.5 %
     assert (low, high) == pytest.approx((3 - half, 3 + half), abs=1e-4)
+
+
+def test_the_account_prints_shares() -> None:
+    found = fit("auto", *drawn(300, np.array([1.5, 0.0, 0.0, -1.5])))
+    text = fit_account(found.with_context(metrics=_nothing()))
+    assert "share" in text
+    assert "minus chosen" in text
+
+
+def _nothing() -> dict[str, dict[str, dict[str, float | None]]]:
+    from calibrant.calibration.evaluation import evaluate
+    from calibrant.calibration.fitting import reported
+    from calibrant.calibration.statistics.accumulate import statistics_of
+
+    shown = reported(evaluate(statistics_of(*drawn(60, np.zeros(4)))))
+    return {"before": shown, "after": shown}

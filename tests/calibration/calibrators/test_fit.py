@@ -22,8 +22,8 @@ def test_classes_without_rows_are_survived() -> None:
 
 def test_options_that_do_not_belong_are_refused() -> None:
     logits, labels = (a[:100] for a in half("cal"))
-    with pytest.raises(ConfigError, match='no option "penalty"'):
-        fit("vector", logits, labels, penalty=1)
+    with pytest.raises(ConfigError, match='no option "bins"'):
+        fit("vector", logits, labels, bins=1)
     with pytest.raises(ConfigError, match="did you mean"):
         fit("matrix", logits, labels, penalti=1)
     with pytest.raises(ConfigError, match="0 or more"):

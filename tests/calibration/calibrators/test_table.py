@@ -60,6 +60,20 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[Array], Array]]] = {
         {"inputs": "log-probabilities", "temperature": 2.0, "matrix": MATRIX, "bias": BIAS},
         lambda z: np.array([np.array(MATRIX) @ np.log(p) + BIAS for p in p_of(z / 2)]),
     ),
+    "structured-vector": (
+        {"inputs": "log-probabilities", "temperature": 2.0, "weights": [0.5, 1.0, 2.0], "bias": BIAS},
+        lambda z: np.log(p_of(z / 2)) * np.array([0.5, 1.0, 2.0]) + np.array(BIAS),
+    ),
+    "mixture": (
+        {
+            "weights": [0.3, 0.7],
+            "members": [
+                {"method": "temperature", "parameters": {"temperature": 2.0}},
+                {"method": "matrix", "parameters": {"matrix": MATRIX, "bias": BIAS}},
+            ],
+        },
+        lambda z: np.log(0.3 * p_of(z / 2) + 0.7 * p_of(z @ np.array(MATRIX).T + np.array(BIAS))),
+    ),
     "isotonic": ({**KNOTS, "kind": "linear"}, lambda z: each(line, p_of(z))),
     "bbq": ({**KNOTS, "kind": "constant"}, lambda z: each(stair, p_of(z))),
     "enir": ({**KNOTS, "kind": "constant"}, lambda z: each(stair, p_of(z))),

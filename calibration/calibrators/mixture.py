@@ -1,0 +1,55 @@
+"""A mixture of calibrators: q = sum_j w_j softmax(map_j(z)), with the weights of `pooling.py`.
+
+Calibrated logits are log max(q, 1e-12). Members are methods of the table with their own numbers, so whatever a member
+is, the mixture goes into files and graphs with it. `auto` chooses the members from the table of `candidates.py`;
+members whose share comes out below two hundredths are left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from calibrant.calibration.calibrators.form import Form, Parameters, numbers
+from calibrant.calibration.calibrators.steps import Pool, Step
+from calibrant.errors import ConfigError
+
+
+def _members(p: Parameters) -> list[dict[str, Any]]:
+    found = p.get("members")
+    if not isinstance(found, list) or not all(
+        isinstance(m, dict) and {"method", "parameters"} <= set(m) for m in found
+    ):
+        raise ConfigError('parameter "members" must be a list of methods with their parameters')
+    return found
+
+
+def _check(p: Parameters, classes: int) -> None:
+    from calibrant.calibration.calibrators.table import form
+
+    members = _members(p)
+    w = numbers(p, "weights", (len(members),))
+    if not members or (w < 0).any() or abs(w.sum() - 1) > 1e-6:
+        raise ConfigError('parameter "weights" must be shares that sum to one')
+    for member in members:
+        if member["method"] == "mixture":
+            raise ConfigError("a mixture cannot be a member of a mixture")
+        form(str(member["method"])).check(member["parameters"], classes)
+
+
+def _steps(p: Parameters, classes: int) -> tuple[Step, ...]:
+    from calibrant.calibration.calibrators.table import form
+
+    branches = tuple(form(m["method"]).steps(m["parameters"], classes) for m in _members(p))
+    return (Pool(branches, tuple(float(w) for w in p["weights"])),)
+
+
+def mixture(members: list[tuple[str, dict[str, Any]]], weights: list[float]) -> dict[str, Any]:
+    """The parameters of one."""
+    return {"weights": weights, "members": [{"method": m, "parameters": p} for m, p in members]}
+
+
+def fit_mixture(*args: Any, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    raise ConfigError("a mixture has no fit of its own", fix="use --method auto, which mixes where that pays")
+
+
+MIXTURE = Form("mixture", fit_mixture, _check, _steps)

@@ -1,0 +1,36 @@
+"""A mixture in files: its members are checked as what they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibrant.calibration import Calibrator, fit
+from calibrant.calibration.calibrators.mixture import mixture
+from calibrant.errors import ConfigError, FormatError
+
+GOOD = mixture([("temperature", {"temperature": 2.0}), ("temperature", {"temperature": 1.0})], [0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights": [0.5, 0.6]}, "sum to one"),
+        ({"members": "temperature"}, "list of methods"),
+        ({"members": [{"method": "temperature", "parameters": {"temperature": -1}}] * 2}, "positive"),
+        ({"members": [{"method": "mixture", "parameters": GOOD}] * 2}, "cannot be a member"),
+        ({"members": [{"method": "tempereture", "parameters": {}}] * 2}, "did you mean"),
+    ],
+)
+def test_damaged_mixtures_are_refused(change: dict[str, Any], message: str) -> None:
+    block = Calibrator("mixture", 3, GOOD).to_dict()
+    block["parameters"] = {**block["parameters"], **change}
+    with pytest.raises(FormatError, match=message):
+        Calibrator.from_dict(block)
+
+
+def test_it_is_made_by_auto_and_not_fitted_by_name() -> None:
+    with pytest.raises(ConfigError, match="--method auto"):
+        fit("mixture", np.zeros((20, 2)), np.zeros(20, int))

@@ -1,0 +1,32 @@
+"""Shares by held-out likelihood: the maximum by brute force, and what pseudo-rows do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from calibrant.calibration.calibrators.pooling import HeldOut, folds_of, shares
+
+
+def made(rows: int) -> HeldOut:
+    rng = np.random.default_rng(0)
+    return HeldOut(rng.gamma(2.0, 0.4, (2, rows)), rng.uniform(0.5, 1.5, rows), np.arange(rows))
+
+
+def test_the_shares_are_the_top_of_the_penalised_likelihood() -> None:
+    found, prior = made(60), np.array([0.8, 0.2])
+    grid = np.linspace(1e-4, 1 - 1e-4, 9999)
+    mixed = grid[:, None] * np.exp(-found.losses[0]) + (1 - grid[:, None]) * np.exp(-found.losses[1])
+    scores = np.log(mixed) @ found.weights + 10 * (0.8 * np.log(grid) + 0.2 * np.log(1 - grid))
+    assert shares(found, prior)[0] == pytest.approx(grid[scores.argmax()], abs=2e-4)
+
+
+def test_no_rows_leave_the_prior() -> None:
+    nothing = HeldOut(np.zeros((2, 0)), np.zeros(0), np.zeros(0, np.int64))
+    assert shares(nothing, np.array([0.9, 0.1])) == pytest.approx([0.9, 0.1])
+
+
+def test_folds_share_the_rows_out() -> None:
+    masks = folds_of(23, 5, 0)
+    assert np.array_equal(np.sum(masks, axis=0), np.ones(23))
+    assert len(folds_of(23, 5, 0, 1)) == 1

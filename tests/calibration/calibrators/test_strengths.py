@@ -1,0 +1,40 @@
+"""Maps near the identity: the penalty by hand, and that rows without a message leave the identity alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from calibrant.calibration.calibrators.strengths import fit_chosen, fit_near, identity
+from calibrant.calibration.softmax import log_softmax, softmax
+
+
+def drawn(rows: int, shift: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x = log_softmax(rng.normal(size=(rows, len(shift))) * 2)
+    return x, (softmax(x + shift).cumsum(axis=1) > rng.random((rows, 1))).argmax(axis=1)
+
+
+def test_the_gradient_of_losses_and_penalty_is_zero_at_the_map() -> None:
+    x, y = drawn(200, np.array([1.0, 0.0, -1.0]), 0)
+    found = fit_near(x, y, None, None, 0.7, full=True, tolerance=1e-9)
+    left = softmax(x @ found.a.T + found.c) - np.eye(3)[y]
+    pull = 2 * 0.7 * (found.a - np.eye(3)) * np.where(np.eye(3, dtype=bool), 3, 6)  # C on, C (C - 1) off the diagonal
+    assert left.T @ x + pull == pytest.approx(np.zeros((3, 3)), abs=1e-2)
+
+
+def test_rows_that_follow_the_temperature_keep_the_identity_and_shifted_ones_leave_it() -> None:
+    calm = [fit_chosen(*drawn(60, np.zeros(5), seed), None, None, full=True) for seed in range(20)]
+    kept = [found for found in calm if found.strength == np.inf]
+    assert len(kept) >= 14  # chance lets some leave
+    assert np.array_equal(kept[0].a, identity(5).a)
+    x, y = drawn(600, np.array([2.0, 0.0, 0.0, 0.0, -2.0]), 2)
+    moved = fit_chosen(x, y, None, None, full=False)
+    assert moved.c[0] - moved.c[4] == pytest.approx(4.0, abs=1.2)
+    assert set(moved.notes["cross_validated_nll"]) == {"none beyond the temperature", "100", "10", "1", "0.1"}
+
+
+def test_a_stronger_penalty_stays_nearer() -> None:
+    x, y = drawn(300, np.array([1.5, 0.0, -1.5]), 3)
+    sizes = [float(np.abs(fit_near(x, y, None, None, s, full=True).c).sum()) for s in (100.0, 1.0, 0.01)]
+    assert sizes == sorted(sizes)
