@@ -41,7 +41,7 @@ from calibrant.errors import CalibrantError, ConfigError
 Fit = Callable[..., Calibrator]
 _LEAST_SHARE, _NEARLY_ALL = 0.02, 0.95
 _WORK = 5e6  # rows x numbers of the largest map: beyond, one fold
-_TOO_LARGE = 6e9
+_TOO_LARGE = 1.2e9
 _NEAR = ("structured-vector", "vector", "structured")
 
 
@@ -58,8 +58,12 @@ class Member:
         said = ", ".join(f"{k} {v:g}" for k, v in self.options.items() if isinstance(v, float))
         return f"{self.method} ({said})" if said else self.method
 
+    @property
+    def full(self) -> bool:
+        return self.method in ("structured", "matrix", "dirichlet")
+
     def numbers(self, classes: int) -> int:
-        return classes * classes if self.method in ("structured", "matrix", "dirichlet") else 2 * classes
+        return classes * classes if self.full else 2 * classes
 
 
 # From simple to complex. Strengths of the penalty are members of their own: a mixture is steadier than a choice.
@@ -74,6 +78,14 @@ MEMBERS = (
     Member("structured", {"penalty": 1.0}, 0.12),
     Member("structured", {"penalty": 0.3}, 0.02),
     Member("structured", {"penalty": 0.1}, 0.01),
+)
+# Where a fit takes long: one fold, and these.
+FEWER = (
+    MEMBERS[0],
+    Member("structured-vector", {"penalty": 0.1}, 0.1),
+    Member("vector", {"penalty": 0.3}, 0.1),
+    Member("structured", {"penalty": 1.0}, 0.2),
+    Member("structured", {"penalty": 0.1}, 0.1),
 )
 
 
@@ -92,9 +104,10 @@ def choose(
     n, c = logits.shape
     if n < 2 * folds:
         raise ConfigError(f"auto needs at least {2 * folds} rows, here are {n}", fix="use --method temperature")
-    given = MEMBERS if candidates is None else tuple(Member(m) for m in candidates)
+    heavy = n * c * c > _WORK
+    usual = FEWER if heavy else MEMBERS
+    given = usual if candidates is None else tuple(Member(m) for m in candidates)
     members = [m for m in given if n * m.numbers(c) <= _TOO_LARGE]
-    heavy = n * max(m.numbers(c) for m in members) > _WORK
     masks = folds_of(n, folds, seed, 1 if heavy else None)
     kept, found, failed = _held_out(fit, members, logits, labels, weights, masks, shared)
     if not kept:
@@ -131,16 +144,17 @@ def _shares(
 ) -> NDArray[np.float64]:  # fmt: skip
     """w_j above."""
     prior = np.array([m.prior for m in members])
-    gains = -(found.losses @ found.weights)
+    gains = -(found.losses @ found.weights) * len(labels) / len(found.rows)
     gains -= gains[0]
+    classes = logits.shape[1]
+    with_evidence = all(affordable(classes, full=m.full) for m in members)
     scores = np.log(prior) + len(labels) / (2 * len(labels) + 100) * gains
     if members[0].method == "temperature":
         scores[1:] += _odds(steadied(logits, labels, weights, offset=offset))
     for j, member in enumerate(members):
-        full, c = member.method == "structured", logits.shape[1]
-        if member.method in _NEAR and "penalty" in member.options and affordable(c, full=full):
+        if with_evidence and member.method in _NEAR and "penalty" in member.options:
             scores[j] += log_evidence(
-                logits, labels, weights, offset, strength=member.options["penalty"], full=full,
+                logits, labels, weights, offset, strength=member.options["penalty"], full=member.full,
                 log_probabilities=member.method != "vector",
             )  # fmt: skip
         elif j:

@@ -11,7 +11,6 @@ import numpy as np
 from calibrant.calibration.calibrators.newton import Minimum, Problem, Vector
 
 _MEMORY = 10
-_LEAST_GAIN = 1e-8  # of the objective, relative: below, no digit of an NLL that anyone reads changes
 
 
 def minimise_scaled(
@@ -21,9 +20,13 @@ def minimise_scaled(
     *,
     centre: Vector,
     tolerance: float = 1e-6,
-    most_steps: int = 200,
+    most_steps: int = 500,
+    least_gain: float = 1e-10,
 ) -> Minimum:
-    """As `newton.minimise`, for any number of parameters: a step costs one or two passes and no matrix."""
+    """As `newton.minimise`, for any number of parameters: a step costs one or two passes and no matrix.
+
+    It ends as well where a step gains less than `least_gain` of the objective.
+    """
 
     def both(t: Vector) -> tuple[float, Vector]:
         value, gradient, _ = problem.value_and_gradient(t)
@@ -60,7 +63,7 @@ def minimise_scaled(
             pairs = [*pairs[-_MEMORY + 1 :], (moved, turned, 1.0 / along)]
         t, value, gradient = fresh, fresh_value, fresh_gradient
         steps += 1
-        if gain < _LEAST_GAIN * max(value, 1e-3) and length == 1.0:
+        if gain < least_gain * max(value, 1e-3) and length == 1.0:
             size = float(np.abs(gradient).max())
             return Minimum(t, value, size, steps, True)
 

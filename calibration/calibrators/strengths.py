@@ -29,6 +29,7 @@ _ONE_NAT = 1.0
 _FOLDS = 5
 _WORK = 5e6  # rows x numbers of the map up to which every fold is tried; beyond, one fold says enough
 _MOST_STEPS = 60
+_LEAST_GAIN = 3e-7  # of the objective, relative: below, no digit of an NLL that anyone reads changes
 _HEAVY, _HEAVY_STEPS = 1e9, 15  # rows x numbers of the map; a thousand classes get so many steps
 
 
@@ -73,7 +74,8 @@ def fit_near(
     begin = centre if start is None else flat(start, full, bias)
     steps = _HEAVY_STEPS if n * len(centre) > _HEAVY else _MOST_STEPS
     penalty = strength / rows * proportions(c, full, bias)
-    found = minimise_scaled(problem, begin, penalty, centre=centre, tolerance=tolerance, most_steps=steps)
+    found = minimise_scaled(problem, begin, penalty, centre=centre, tolerance=tolerance, most_steps=steps,
+                            least_gain=_LEAST_GAIN)  # fmt: skip
     t = found.parameters
     table = t.reshape(c, c + 1) if full else None
     a = t[:c] if table is None else table[:, :-1].copy()
