@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.calibration.calibrators.estimation.newton import Problem, minimise
+from calibrant.calibration.calibrators.estimation.strengths import Near, fit_chosen, fit_near
 from calibrant.calibration.calibrators.form import Form, Matrix, Parameters, numbers, positive
-from calibrant.calibration.calibrators.newton import Problem, minimise
 from calibrant.calibration.calibrators.steps import (
     Affine,
     LogSoftmax,
     Step,
 )
-from calibrant.calibration.calibrators.strengths import Near, fit_chosen, fit_near
 from calibrant.calibration.calibrators.temperature import minimise_nll, steadied
 from calibrant.calibration.inputs import Floats, Labels, Weights
 from calibrant.calibration.softmax import log_softmax

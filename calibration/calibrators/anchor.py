@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.calibration.calibrators.estimation.pooling import FOLDS, folds_of, held_out, shares
 from calibrant.calibration.calibrators.form import Parameters, numbers, positive
-from calibrant.calibration.calibrators.pooling import FOLDS, folds_of, held_out, shares
 from calibrant.calibration.calibrators.steps import Affine, Pool, Step
 from calibrant.calibration.calibrators.temperature import steadied
 from calibrant.calibration.inputs import Floats, Labels, Weights

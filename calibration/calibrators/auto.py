@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 
 from calibrant.calibration.adjustment import checked_ratio
 from calibrant.calibration.calibrators.base import Calibrator
-from calibrant.calibration.calibrators.evidence import affordable, log_evidence
+from calibrant.calibration.calibrators.estimation.evidence import affordable, log_evidence
+from calibrant.calibration.calibrators.estimation.pooling import FOLDS, HeldOut, folds_of, label_losses
 from calibrant.calibration.calibrators.mixture import mixture
-from calibrant.calibration.calibrators.pooling import FOLDS, HeldOut, folds_of, label_losses
 from calibrant.calibration.calibrators.temperature import steadied
 from calibrant.calibration.inputs import Floats, Labels, Weights
 from calibrant.calibration.intervals.means import mean_interval
@@ -132,16 +132,24 @@ def choose(
         parameters = mixture([(p.method, dict(p.parameters)) for p in parts], mix.tolist())
         made = Calibrator("mixture", c, parameters, {}, parts[0].fitted_on)
     account = {
-        "chosen": made.method, "folds": len(masks), "why": why, "methods": _table(kept, found, taken, w),
-        "failed": failed, "few_rows": _few(kept, found),
-    }  # fmt: skip
+        "chosen": made.method,
+        "folds": len(masks),
+        "why": why,
+        "methods": _table(kept, found, taken, w),
+        "failed": failed,
+        "few_rows": _few(kept, found),
+    }
     return Calibrator(made.method, c, made.parameters, {**made.fit, "auto": account}, made.fitted_on)
 
 
 def _shares(
-    members: Sequence[Member], found: HeldOut, logits: Floats, labels: Labels, weights: Weights | None,
+    members: Sequence[Member],
+    found: HeldOut,
+    logits: Floats,
+    labels: Labels,
+    weights: Weights | None,
     offset: NDArray[np.float64] | None,
-) -> NDArray[np.float64]:  # fmt: skip
+) -> NDArray[np.float64]:
     """w_j above."""
     prior = np.array([m.prior for m in members])
     gains = -(found.losses @ found.weights) * len(labels) / len(found.rows)
@@ -154,9 +162,14 @@ def _shares(
     for j, member in enumerate(members):
         if with_evidence and member.method in _NEAR and "penalty" in member.options:
             scores[j] += log_evidence(
-                logits, labels, weights, offset, strength=member.options["penalty"], full=member.full,
+                logits,
+                labels,
+                weights,
+                offset,
+                strength=member.options["penalty"],
+                full=member.full,
                 log_probabilities=member.method != "vector",
-            )  # fmt: skip
+            )
         elif j:
             scores[j] += 0.5 * gains[j]
     w: NDArray[np.float64] = np.exp(scores - scores.max())
@@ -169,9 +182,14 @@ def _odds(temperature: float) -> float:
 
 
 def _held_out(
-    fit: Fit, members: Sequence[Member], logits: Floats, labels: Labels, weights: Weights | None,
-    masks: Sequence[NDArray[np.bool_]], shared: dict[str, Any],
-) -> tuple[list[Member], HeldOut, dict[str, str]]:  # fmt: skip
+    fit: Fit,
+    members: Sequence[Member],
+    logits: Floats,
+    labels: Labels,
+    weights: Weights | None,
+    masks: Sequence[NDArray[np.bool_]],
+    shared: dict[str, Any],
+) -> tuple[list[Member], HeldOut, dict[str, str]]:
     n = len(labels)
     w = np.ones(n) if weights is None else weights * (n / weights.sum())
     offset = _offset(shared, logits.shape[1])
@@ -207,10 +225,14 @@ def _table(
         low, high = _interval(loss - taken, found.weights)
         nll_low, nll_high = _interval(loss, found.weights)
         table[member.name] = {
-            "nll": _mean(loss, found.weights), "low": nll_low, "high": nll_high, "share": float(share),
+            "nll": _mean(loss, found.weights),
+            "low": nll_low,
+            "high": nll_high,
+            "share": float(share),
             "minus_chosen": _mean(loss - taken, found.weights),
-            "minus_chosen_low": low, "minus_chosen_high": high,
-        }  # fmt: skip
+            "minus_chosen_low": low,
+            "minus_chosen_high": high,
+        }
     return table
 
 

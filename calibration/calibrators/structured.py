@@ -14,10 +14,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from calibrant.calibration.calibrators.affine import check_matrix, matrix_step, vector_step
+from calibrant.calibration.calibrators.estimation.newton import Vector
+from calibrant.calibration.calibrators.estimation.strengths import Near, fit_chosen, fit_near
 from calibrant.calibration.calibrators.form import Form, Matrix, Parameters, numbers, positive
-from calibrant.calibration.calibrators.newton import Vector
 from calibrant.calibration.calibrators.steps import Affine, LogSoftmax, Step
-from calibrant.calibration.calibrators.strengths import Near, fit_chosen, fit_near
 from calibrant.calibration.calibrators.temperature import steadied
 from calibrant.calibration.inputs import Floats, Labels, Weights
 from calibrant.calibration.softmax import log_softmax
@@ -73,9 +73,10 @@ def _fit(
     temperature = steadied(logits, labels, weights, offset=offset)
     x = _centred(z / temperature) if inputs == "logits" else log_softmax(z / temperature)
     found = (
-        fit_chosen(x, labels, weights, offset, full=full, seed=seed) if penalty is None
+        fit_chosen(x, labels, weights, offset, full=full, seed=seed)
+        if penalty is None
         else fit_near(x, labels, weights, offset, penalty, full=full)
-    )  # fmt: skip
+    )
     bias = found.c.tolist()
     if inputs == "logits":
         matrix = _centred(_matrix(found, c)) / temperature

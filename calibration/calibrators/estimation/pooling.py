@@ -69,9 +69,7 @@ def held_out(
         if some is not None and not some.any():
             continue
         z = logits[test].astype(np.float64)
-        parts.append([
-            label_losses(run(m(logits[train], labels[train], some), z), labels[test]) for m in members
-        ])  # fmt: skip
+        parts.append([label_losses(run(m(logits[train], labels[train], some), z), labels[test]) for m in members])
         rows.append(np.flatnonzero(test))
     if not parts:
         return HeldOut(np.zeros((len(members), 0)), np.zeros(0), np.zeros(0, np.int64))

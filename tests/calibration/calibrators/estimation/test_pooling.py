@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.calibration.calibrators.pooling import HeldOut, folds_of, shares
+from calibrant.calibration.calibrators.estimation.pooling import HeldOut, folds_of, shares
 
 
 def made(rows: int) -> HeldOut:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.calibration.calibrators.evidence import affordable, log_evidence
+from calibrant.calibration.calibrators.estimation.evidence import affordable, log_evidence
 from calibrant.calibration.calibrators.temperature import steadied
 from calibrant.calibration.softmax import log_softmax, softmax
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.calibration.calibrators.strengths import fit_chosen, fit_near, identity
+from calibrant.calibration.calibrators.estimation.strengths import fit_chosen, fit_near, identity
 from calibrant.calibration.softmax import log_softmax, softmax
 
 

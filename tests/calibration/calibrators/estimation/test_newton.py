@@ -9,7 +9,7 @@ from calibrant.calibration import fit
 
 
 def test_many_classes_take_the_first_order_path_to_the_same_optimum() -> None:
-    from calibrant.calibration.calibrators import newton
+    from calibrant.calibration.calibrators.estimation import newton
 
     rng = np.random.default_rng(3)
     z = rng.normal(size=(400, 6))

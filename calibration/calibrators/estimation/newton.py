@@ -148,7 +148,7 @@ def minimise(
     """`penalty`: s_j above, `centre`: t0 (zeros). Ends when the largest gradient component is below the tolerance."""
     t0 = np.zeros(len(start)) if centre is None else centre
     if len(start) > NEWTON_PARAMETERS:
-        from calibrant.calibration.calibrators.quasi_newton import minimise_scaled
+        from calibrant.calibration.calibrators.estimation.quasi_newton import minimise_scaled
 
         return minimise_scaled(problem, start, penalty, centre=t0, tolerance=max(tolerance, 1e-6))
     t = start.astype(np.float64, copy=True)

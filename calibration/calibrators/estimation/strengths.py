@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from calibrant.calibration.calibrators.estimation.newton import Problem, Vector
+from calibrant.calibration.calibrators.estimation.quasi_newton import minimise_scaled
 from calibrant.calibration.calibrators.form import Matrix
-from calibrant.calibration.calibrators.newton import Problem, Vector
-from calibrant.calibration.calibrators.quasi_newton import minimise_scaled
 from calibrant.calibration.inputs import Labels, Weights
 from calibrant.calibration.softmax import log_softmax
 
@@ -66,16 +66,18 @@ def fit_near(
     """The map of one strength; `start` is the map of another from which to begin."""
     n, c = x.shape
     problem = (
-        Problem.full_map(x, labels, weights, offset) if full
+        Problem.full_map(x, labels, weights, offset)
+        if full
         else Problem.diagonal_map(x, labels, weights, offset, bias=bias)
-    )  # fmt: skip
+    )
     centre = flat(identity(c), full, bias)
     rows = float(1.0 / np.dot(problem.weights, problem.weights))
     begin = centre if start is None else flat(start, full, bias)
     steps = _HEAVY_STEPS if n * len(centre) > _HEAVY else _MOST_STEPS
     penalty = strength / rows * proportions(c, full, bias)
-    found = minimise_scaled(problem, begin, penalty, centre=centre, tolerance=tolerance, most_steps=steps,
-                            least_gain=_LEAST_GAIN)  # fmt: skip
+    found = minimise_scaled(
+        problem, begin, penalty, centre=centre, tolerance=tolerance, most_steps=steps, least_gain=_LEAST_GAIN
+    )
     t = found.parameters
     table = t.reshape(c, c + 1) if full else None
     a = t[:c] if table is None else table[:, :-1].copy()
@@ -109,8 +111,9 @@ def fit_chosen(
         totals[0] += _loss(found, x, labels, w, offset, test)
         for j, strength in enumerate(strengths):
             start = found if j else None
-            found = fit_near(x[train], labels[train], w[train], offset, strength, full=full, bias=bias, start=start,
-                             tolerance=1e-5)  # fmt: skip
+            found = fit_near(
+                x[train], labels[train], w[train], offset, strength, full=full, bias=bias, start=start, tolerance=1e-5
+            )
             totals[j + 1] += _loss(found, x, labels, w, offset, test)
     best = int(np.argmin(totals[1:])) + 1
     if totals[best] >= totals[0] - _ONE_NAT * max(rows, 1.0) / n:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.calibration.calibrators.newton import Minimum, Problem, Vector
+from calibrant.calibration.calibrators.estimation.newton import Minimum, Problem, Vector
 
 _MEMORY = 10
 

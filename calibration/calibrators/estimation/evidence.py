@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrant.calibration.calibrators.newton import Problem, Vector
-from calibrant.calibration.calibrators.strengths import fit_near, flat, identity, proportions
+from calibrant.calibration.calibrators.estimation.newton import Problem, Vector
+from calibrant.calibration.calibrators.estimation.strengths import fit_near, flat, identity, proportions
 from calibrant.calibration.calibrators.temperature import steadied
 from calibrant.calibration.inputs import Floats, Labels, Weights
 from calibrant.calibration.softmax import log_softmax
@@ -42,9 +42,10 @@ def log_evidence(
         x = log_softmax(x)
     c = x.shape[1]
     problem = (
-        Problem.full_map(x, labels, weights, offset) if full
+        Problem.full_map(x, labels, weights, offset)
+        if full
         else Problem.diagonal_map(x, labels, weights, offset, bias=True)
-    )  # fmt: skip
+    )
     rows = float(1.0 / np.dot(problem.weights, problem.weights))
     centre = flat(identity(c), full, True)
     t = flat(fit_near(x, labels, weights, offset, strength, full=full, tolerance=1e-5), full, True)

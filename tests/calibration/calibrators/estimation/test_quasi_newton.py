@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.calibration.calibrators.newton import Problem, minimise
-from calibrant.calibration.calibrators.quasi_newton import minimise_scaled
+from calibrant.calibration.calibrators.estimation.newton import Problem, minimise
+from calibrant.calibration.calibrators.estimation.quasi_newton import minimise_scaled
 
 
 @pytest.mark.parametrize("full", [True, False])
