@@ -199,8 +199,6 @@ def environment(folder: Path) -> Path:
         borrowed = [p for p in sys.path if p.endswith("site-packages")]
         (inside / "borrowed.pth").write_text("\n".join(borrowed) + "\n")
         wanted = ["probmetrics", "pytorch-minimize", "numba", "scikit-learn>=1.8"]
-        # numba breaks on an old coverage that lies in what is borrowed
-        subprocess.run([python, "-m", "pip", "install", "-q", "--ignore-installed", "--no-deps"], check=True)
         subprocess.run([python, "-m", "pip", "install", "-q", *wanted], check=True)
     return python
 
@@ -219,7 +217,9 @@ def main() -> None:
         rest = [a for a in sys.argv[1:]]
         at = rest.index("--environment")
         root = str(Path(__file__).resolve().parents[1])
-        code = subprocess.run([python, __file__, *rest[:at], *rest[at + 2 :]], env={**os.environ, "PYTHONPATH": root})
+        # safe path: a neighbour of this file is called coverage.py, and numba imports that name
+        outside = {**os.environ, "PYTHONPATH": root, "PYTHONSAFEPATH": "1"}
+        code = subprocess.run([python, __file__, *rest[:at], *rest[at + 2 :]], env=outside)
         raise SystemExit(code.returncode)
     warnings.simplefilter("ignore")
     import logging
