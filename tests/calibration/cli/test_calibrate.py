@@ -174,7 +174,7 @@ def test_import_is_light(
 def test_the_first_line_says_whether_the_calibrated_confidence_can_be_trusted(
     run: Run, predictions: Path, tmp_path: Path
 ) -> None:
-    said = run(calibrate, "fit", predictions, "--out", tmp_path / "c.json")
+    said = run(calibrate, predictions, "--out", tmp_path / "c.json")
     kept = json.loads((tmp_path / "c.json").read_text())["metrics"]["verdict"]
     assert said.splitlines()[0] == kept["sentence"]
     assert all(remedy["command"] is None for remedy in kept["remedies"])  # it would name folders of this machine
