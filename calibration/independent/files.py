@@ -13,7 +13,7 @@ from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.calibration.independent.fit import fit_labels
 from calibrant.calibration.independent.measure import LabelsEvaluation, measure_labels
 from calibrant.calibration.verdict.policy import MARGIN
-from calibrant.errors import ConfigError, DataError
+from calibrant.errors import CalibrantError, ConfigError, DataError
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,10 @@ def is_independent(path: Path, asked: Asked | None) -> bool:
         return asked.outcome == "independent"
     if not path.exists() or (path.is_dir() and not any(path.glob("*.parquet"))):
         return False
-    return PredictionsFile.open(path, asked=asked, independent=True).source.independent
+    try:
+        return PredictionsFile.open(path, asked=asked, independent=True).source.independent
+    except CalibrantError:
+        return False
 
 
 def evaluate_labels(

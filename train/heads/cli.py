@@ -162,6 +162,9 @@ def head(
 ) -> None:
     """Train a head on cached features; write a run that predict, calibrate, evaluate and export read.
 
+    FEATURES is a folder of `calibrant features`, or a table of your own: npz, npy pair, Parquet, CSV with labels, and
+    where there are, split and group. Undivided tables give 20 % of their groups (else rows) to the test, seed 42.
+
     \b
     Example: calibrant head feats --loss balanced-softmax --set input.transform=standardise \\
                  --set posthoc.temperature=global --out runs/head
@@ -198,7 +201,10 @@ def head(
     click.echo(report(result))
     if run is not None:
         click.echo(f"\nWritten to {run.path}. Next:")
-        click.echo(f"  {command}" if command else f"  the views {' '.join(chosen.data.test_views)} cannot be one graph")
+        other = f"calibrant evaluate {run.path}"
+        if cache.has_backbone:
+            other = f"the views {' '.join(chosen.data.test_views)} cannot be one graph"
+        click.echo(f"  {command or other}")
 
 
 def report(result: Any) -> str:

@@ -58,7 +58,7 @@ def write_run(path: Path, cache: FeatureCache, result: HeadResult, *, data: Path
             "plugins": [p.to_dict() for p in plugins.loaded()],
         },
     )  # fmt: skip
-    deployable = all(view in IN_GRAPH for view in config.data.test_views)
+    deployable = cache.has_backbone and all(view in IN_GRAPH for view in config.data.test_views)
     sha = None
     if deployable:
         network, block = fuse(cached_backbone(cache), trained, config.head, config.data.test_views)

@@ -30,6 +30,8 @@ def test_several_labels_a_row_are_seen(multi: Path, tmp_path: Path) -> None:
     assert not is_independent(tmp_path / "one.npz", None)
     assert is_independent(tmp_path / "one.npz", Asked(outcome="independent"))
     assert not is_independent(tmp_path / "missing.npz", None)
+    (tmp_path / "other.jsonl").write_text("{}\n")
+    assert not is_independent(tmp_path / "other.jsonl", None)
 
 
 def test_sigmoids_and_logits_give_the_same(multi: Path, tmp_path: Path) -> None:

@@ -92,6 +92,10 @@ class FeatureCache:
     @classmethod
     def open(cls, path: str | Path) -> FeatureCache:
         path = Path(path)
+        if path.is_file() and path.suffix != ".json":
+            from calibrant.train.heads.features.own_table import TableFeatures
+
+            return TableFeatures.read_file(path)
         file = path / MANIFEST
         try:
             block = json.loads(file.read_text())
@@ -108,6 +112,11 @@ class FeatureCache:
     @property
     def class_names(self) -> tuple[str, ...]:
         return tuple(self.manifest.class_names)
+
+    @property
+    def has_backbone(self) -> bool:
+        """Is it known what made the features, so that a head and that are one network?"""
+        return True
 
     def splits(self) -> tuple[str, ...]:
         return tuple(self.manifest.splits)

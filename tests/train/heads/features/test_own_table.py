@@ -1,0 +1,70 @@
+"""Own features: divided without a group on two sides, and a head trained on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from calibrant.artifacts.predictions import read_predictions
+from calibrant.errors import DataError
+from calibrant.train.heads.cli import head
+from calibrant.train.heads.features.cache import FeatureCache
+
+
+def table(path: Path, **more: object) -> Path:
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(4), 50)
+    x = rng.normal(size=(200, 6)) + 2 * np.eye(4, 6)[y]
+    np.savez(path, features=x, label=np.array(["ash", "elm", "fir", "oak"])[y], **more)
+    return path
+
+
+def test_no_group_stands_on_two_sides(tmp_path: Path) -> None:
+    groups = np.repeat(np.arange(40), 5)
+    cache = FeatureCache.open(table(tmp_path / "a.npz", group=groups))
+    sides = {split: {int(i.rsplit("/")[-1]) // 5 for i in cache.read(split).ids} for split in cache.splits()}
+    assert set(sides) == {"train", "val", "test"}
+    assert not sides["train"] & sides["test"]
+    assert not sides["train"] & sides["val"]
+    assert not sides["val"] & sides["test"]
+    assert cache.manifest.splits["test"] == 40
+
+
+def test_a_fifth_of_each_class_where_there_are_no_groups(tmp_path: Path) -> None:
+    cache = FeatureCache.open(table(tmp_path / "a.npz"))
+    assert np.bincount(cache.read("test").labels).tolist() == [10] * 4
+    again = FeatureCache.open(tmp_path / "a.npz")
+    assert again.read("test").ids == cache.read("test").ids
+
+
+def test_its_own_splits_are_kept(tmp_path: Path) -> None:
+    split = np.where(np.arange(200) % 5 == 0, "test", "train")
+    cache = FeatureCache.open(table(tmp_path / "a.npz", split=split))
+    assert cache.manifest.splits == {"test": 40, "train": 160}
+    with pytest.raises(DataError, match='no split "val"'):
+        cache.read("val")
+
+
+def test_a_head_on_own_features_has_a_test_figure(tmp_path: Path) -> None:
+    table(tmp_path / "a.npz", group=np.repeat(np.arange(40), 5))
+    done = CliRunner().invoke(
+        head,
+        [str(tmp_path / "a.npz"), "--kind", "logistic", "--out", str(tmp_path / "run"), "--json"],
+        catch_exceptions=False,
+    )
+    assert done.exit_code == 0
+    found = json.loads(done.output)
+    assert found["test_images"] == 40
+    assert found["test"]["accuracy"] > 0.6
+    assert found["export"] is None
+    assert len(read_predictions(tmp_path / "run" / "predictions" / "test.parquet")) == 40
+
+
+def test_without_labels_there_is_nothing_to_train(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((5, 3)))
+    with pytest.raises(DataError, match="no labels to train on"):
+        FeatureCache.open(tmp_path / "x.npy")
