@@ -36,6 +36,13 @@ import click
     help="eval, flip, full, full-flip, crop1, crop2, ...; repeat for several. New views are added to a cache.",
 )
 @click.option("--split", "splits", multiple=True, help="Only this split, e.g. train for random crops; repeatable.")
+@click.option(
+    "--test-fraction",
+    type=click.FloatRange(0, 0.9),
+    default=0.0,
+    show_default=True,
+    help="Share of undivided images kept for the test, by groups where there are any; seed 42.",
+)
 @click.option("--image-size", type=int, help="Pixels; the model's own if not given.")
 @click.option("--crop-pct", type=float, help="Crop over resize; the model's own if not given.")
 @click.option("--amp", type=click.Choice(["none", "bf16", "fp16"]), default="none", show_default=True)
@@ -57,6 +64,7 @@ def features(
     pooling: Any,
     views: tuple[str, ...],
     splits: tuple[str, ...],
+    test_fraction: float,
     image_size: int | None,
     crop_pct: float | None,
     amp: Any,
@@ -95,6 +103,7 @@ def features(
             device=device,
             options=with_overrides({}, options),
             splits=splits,
+            test_fraction=test_fraction,
         )
     )
     m = done.cache.manifest

@@ -10,7 +10,8 @@ from calibrant.shares import thirds
 
 # In the order of the tables; True: larger is better.
 METRICS: dict[str, bool] = {
-    "macro_f1": True, "macro_f1_fg": True, "weighted_f1": True, "balanced_accuracy": True, "accuracy": True,
+    "macro_f1": True, "macro_f1_fg": True, "weighted_f1": True, "weighted_f1_fg": True,
+    "balanced_accuracy": True, "accuracy": True,
     "macro_precision": True, "macro_recall": True, "head_accuracy": True, "medium_accuracy": True,
     "tail_accuracy": True, "nll": False, "ece": False, "aece": False,
 }  # fmt: skip
@@ -29,7 +30,8 @@ def measure(
     Per class k: precision P, recall R (0 where nothing was predicted or present), F = 2 TP / (predicted + present).
     macro: mean over the classes that occur in the labels or the predictions; balanced accuracy and the group
     accuracies: mean recall over the classes that occur in the labels. head, medium, tail: thirds of the classes by
-    training images. macro_f1_fg leaves the background class out of the mean, not out of the predictions.
+    training images. macro_f1_fg and weighted_f1_fg leave the background class out of the mean, not out
+    of the predictions.
     """
     classes = probs.shape[1]
     predicted = probs.argmax(1)
@@ -56,6 +58,7 @@ def measure(
         "macro_f1": mean(f, occurs),
         "macro_f1_fg": mean(f, foreground),
         "weighted_f1": float((f * present).sum() / present.sum()),
+        "weighted_f1_fg": float((f * present)[foreground].sum() / max(int(present[foreground].sum()), 1)),
         "balanced_accuracy": mean(recall, labelled),
         "accuracy": accuracy(probs, labels),
         "macro_precision": mean(precision, occurs),

@@ -16,6 +16,8 @@ def test_every_metric_agrees_with_scikit_learn() -> None:
     predicted = p.argmax(1)
     assert set(found) == set(METRICS)
     assert found["macro_f1"] == pytest.approx(metrics.f1_score(y, predicted, average="macro"))
+    weighted = metrics.f1_score(y, predicted, average="weighted", labels=[1, 2, 3, 4])
+    assert found["weighted_f1_fg"] == pytest.approx(weighted)
     assert found["macro_f1_fg"] == pytest.approx(metrics.f1_score(y, predicted, average="macro", labels=[1, 2, 3, 4]))
     assert found["weighted_f1"] == pytest.approx(metrics.f1_score(y, predicted, average="weighted"))
     assert found["balanced_accuracy"] == pytest.approx(metrics.balanced_accuracy_score(y, predicted))

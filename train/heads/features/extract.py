@@ -23,7 +23,7 @@ from calibrant.images.labels import ALL
 from calibrant.images.layouts import list_images
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.progress import bar
-from calibrant.train.data.split import refuse_for_training
+from calibrant.train.data.split import divide, refuse_for_training
 from calibrant.train.heads.device import chosen_device
 from calibrant.train.heads.features.backbone import (
     BACKBONE_FILE,
@@ -71,6 +71,7 @@ class FeatureConfig:
     options: Mapping[str, Any] | None = None
     splits: tuple[str, ...] = ()  # extract these only; empty: all. The cache describes all of them either way
     keep_backbone: bool = True  # its weights beside the features, so that a head can be fused without them
+    test_fraction: float = 0.0  # of images that are not divided
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,17 @@ class Extracted:
     images: int  # forward passes, one for each image and view
 
 
-def read_splits(path: Path) -> tuple[tuple[str, ...], dict[str, ImageSet]]:
+def read_splits(path: Path, *, test_fraction: float = 0.0) -> tuple[tuple[str, ...], dict[str, ImageSet]]:
     """Class names and the splits of the images as they lie there; what is not divided is one split, train.
 
-    Nothing is held out here: that belongs to the head, so that one cache serves many divisions.
+    Validation rows are not held out here: that belongs to the head, so that one cache serves many divisions. With
+    `test_fraction`, images that are not divided give that share to the test, by groups if they have any (seed 42).
     """
     listing = list_images(path)
     refuse_for_training(listing)
+    if test_fraction and set(listing.sets) == {ALL}:
+        test, train = divide(listing.sets[ALL], [test_fraction], class_names=listing.class_names)
+        return listing.class_names, {"train": train, "test": test}
     return listing.class_names, {"train" if name == ALL else name: images for name, images in listing.sets.items()}
 
 
@@ -99,7 +104,7 @@ def extract(config: FeatureConfig) -> Extracted:
         check_view(view)
     if len(set(config.views)) != len(config.views):
         raise ConfigError("a view is named twice", where="--view")
-    class_names, splits = read_splits(config.data)
+    class_names, splits = read_splits(config.data, test_fraction=config.test_fraction)
     for name in config.splits:
         if name not in splits:
             raise DataError(f'has no split "{name}"', where=config.data, fix=did_you_mean(name, splits))

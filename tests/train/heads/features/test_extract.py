@@ -151,3 +151,17 @@ def test_weights_of_another_model_are_named_as_such(model: str, images: Path, we
     """One shares no name with the file, of which timm then loads nothing; the other has names but other shapes."""
     with pytest.raises(ModelError, match=f"does not hold the weights of {model}.*belong to"):
         extract(FeatureConfig(model, images, tmp_path / "f", weights=weights, image_size=64))
+
+
+def test_a_share_of_undivided_images_is_kept_for_the_test(tmp_path: Path) -> None:
+    from calibrant.train.heads.features.extract import read_splits
+
+    for name in ("ash", "elm"):
+        (tmp_path / name).mkdir()
+        for i in range(10):
+            Image.new("RGB", (8, 8), (i, 0, 0)).save(tmp_path / name / f"{i}.png")
+    _, whole = read_splits(tmp_path)
+    assert list(whole) == ["train"]
+    _, parts = read_splits(tmp_path, test_fraction=0.2)
+    assert np.bincount(parts["test"].labels).tolist() == [2, 2]
+    assert not set(parts["test"].ids) & set(parts["train"].ids)
