@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -95,13 +96,7 @@ def slide_decimal(
     about: str = "",
     form: str | None = None,
 ) -> float:
-    def read(text: str) -> float | None:
-        try:
-            value = float(text)
-        except ValueError:
-            return None
-        return value if low <= value <= high else None
-
+    read = partial(_number_of, low=low, high=high)
     _place(key, read, min(high, max(low, default)), lambda value: low <= value <= high, about)
     st.slider(label, low, high, step=step, key=key, help=help, format=form)
     return float(_publish(key, lambda value: f"{value:g}"))
@@ -111,17 +106,18 @@ def number(
     label: str, low: float, high: float, *, step: float, key: str, default: float, help: str | None = None
 ) -> float:
     """A number that is typed."""
-
-    def read(text: str) -> float | None:
-        try:
-            value = float(text)
-        except ValueError:
-            return None
-        return value if low <= value <= high else None
-
+    read = partial(_number_of, low=low, high=high)
     _place(key, read, default, lambda value: isinstance(value, float) and low <= value <= high)
     st.number_input(label, low, high, step=step, key=key, help=help, format="%g")
     return float(_publish(key, lambda value: f"{value:g}"))
+
+
+def _number_of(text: str, *, low: float, high: float) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if low <= value <= high else None
 
 
 def switch(label: str, *, key: str, default: bool = False, help: str | None = None, disabled: bool = False) -> bool:

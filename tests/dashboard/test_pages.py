@@ -28,7 +28,7 @@ _guarded(broken)()
 def test_every_page_has_an_address_and_a_title_of_its_own() -> None:
     assert list(PAGES)[0] == "overview"
     titles = [title for title, _ in PAGES.values()]
-    assert len(set(titles)) == len(titles) == 6
+    assert len(set(titles)) == len(titles) == 7
 
 
 @pytest.mark.parametrize(
