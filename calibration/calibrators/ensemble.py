@@ -17,7 +17,7 @@ from calibrant.calibration.calibrators.steps import (
     MixtureMap,
     Step,
 )
-from calibrant.calibration.calibrators.temperature import minimise_nll
+from calibrant.calibration.calibrators.temperature import fit_temperature
 from calibrant.calibration.inputs import Floats, Labels, Weights
 from calibrant.calibration.softmax import log_softmax
 from calibrant.errors import ConfigError
@@ -28,12 +28,13 @@ Vector = NDArray[np.float64]
 def fit_ensemble(
     logits: Floats, labels: Labels, weights: Weights | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    found = minimise_nll(logits, labels, weights)
+    temperature, found = fit_temperature(logits, labels, weights)
+    t = float(temperature["temperature"])
     n, c = logits.shape
     here = np.arange(n)
     parts = np.stack(
         [
-            np.exp(log_softmax(logits / found.temperature)[here, labels]),
+            np.exp(log_softmax(logits / t)[here, labels]),
             np.exp(log_softmax(logits)[here, labels]),
             np.full(n, 1.0 / c),
         ]
@@ -42,8 +43,8 @@ def fit_ensemble(
     mix, steps = _mixture(parts, row)
     nll = -float(np.dot(row, np.log(np.maximum(mix @ parts, 1e-300))))
     return (
-        {"temperature": found.temperature, "weights": mix.tolist()},
-        {"nll": nll, "steps": steps, "temperature_standard_error": found.standard_error},
+        {"temperature": t, "weights": mix.tolist()},
+        {"nll": nll, "steps": steps, "temperature_standard_error": found["standard_error"]},
     )
 
 

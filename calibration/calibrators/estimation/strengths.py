@@ -6,8 +6,8 @@ zeta = (I + D + M) x + c, D diagonal, M off-diagonal (absent in a diagonal map),
 
 The proportions are those of Berta, Holzmueller, Jordan and Bach, "Structured matrix scaling for multi-class
 calibration" (2026), where s = 1. Differs: s is chosen by cross-validated NLL from `STRENGTHS`, with the identity itself
-among the candidates, which any other has to beat by more than one nat in the sum over the rows. So few rows leave the
-identity, that is the temperature before it, where it is.
+among the candidates, which any other has to beat by more than three nats in the sum over the rows. So few rows leave
+the identity, that is the temperature before it, where it is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from calibrant.calibration.inputs import Labels, Weights
 from calibrant.calibration.softmax import log_softmax
 
 STRENGTHS = (100.0, 10.0, 1.0, 0.1)
-_ONE_NAT = 1.0
+_CLEAR = 3.0  # nats
 _FOLDS = 5
 _WORK = 5e6  # rows x numbers of the map up to which every fold is tried; beyond, one fold says enough
 _MOST_STEPS = 60
@@ -116,7 +116,7 @@ def fit_chosen(
             )
             totals[j + 1] += _loss(found, x, labels, w, offset, test)
     best = int(np.argmin(totals[1:])) + 1
-    if totals[best] >= totals[0] - _ONE_NAT * max(rows, 1.0) / n:
+    if totals[best] >= totals[0] - _CLEAR * max(rows, 1.0) / n:
         best = 0
     names = ["none beyond the temperature", *(f"{s:g}" for s in strengths)]
     notes = {"strength": names[best]}
