@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -79,10 +81,15 @@ def test_what_was_learned_on_the_way_still_finds_a_change_and_then_stays() -> No
 
 
 def test_a_baseline_settles_and_gives_its_rows_back() -> None:
-    alarm = CalibrationAlarm()
-    assert not alarm.add(*misfit(7000, np.random.default_rng(11)))
-    assert alarm.baseline is not None
-    assert alarm.baseline.rows == 5000
+    """In a few steps, since each fits it anew: by a quarter of what it has, or to the end."""
+    alarm, sizes = CalibrationAlarm(), []
+    log_p, labels = misfit(7000, np.random.default_rng(11))
+    for n in range(0, 7000, 25):
+        assert not alarm.add(log_p[n : n + 25], labels[n : n + 25])
+        if alarm.baseline is not None and [alarm.baseline.rows] != sizes[-1:]:
+            sizes.append(alarm.baseline.rows)
+    assert all(after >= 1.25 * before or after == 5000 for before, after in pairwise(sizes))
+    assert sizes[-1] == 5000
     assert alarm._known == []
 
 
