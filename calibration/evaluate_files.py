@@ -12,11 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import PredictionsFile, Source
-from calibrant.calibration.evaluation import evaluate, under_prior
+from calibrant.calibration.evaluation import evaluate, judged_groups, under_prior
 from calibrant.calibration.fitting import rows_sha256
 from calibrant.calibration.formula import Formula
 from calibrant.calibration.populations import Population, fitted_population
 from calibrant.calibration.report.figures import Model
+from calibrant.calibration.row_groups import Judged, of_file, of_rows, worth_judging
 from calibrant.calibration.statistics.accumulate import statistics_of
 from calibrant.calibration.statistics.statistics import Statistics, for_file
 from calibrant.calibration.subjects import Subject, View, subjects
@@ -83,6 +84,7 @@ def evaluate_subjects(
         prior = _target(weighting, source)
         shown = groups if groups is not None else head_medium_tail(source.train_prior)
         plain, rows = None, _Rows(subject)
+        judged_values, unjudged = worth_judging(subject.file.group_columns())
         for view in subject.views:
             found = for_file(subject.path, view.formula, cache=asked is None, file=subject.file)
             name, seen, crossed = view.name, _seen(view, subject, found), None
@@ -90,15 +92,18 @@ def evaluate_subjects(
                 crossed = _crossed(view, subject, cross_fit)
                 found, name, seen = statistics_of(*crossed), f"{name}, cross-fitted", False
             evaluation = evaluate(found, bins=bins, target_prior=prior, class_names=source.class_names, groups=shown)
+            weighted = _weighted(found, prior)
+            apart = _by_group(subject.file, view.formula, crossed, judged_values)
+            evaluation = replace(evaluation, row_groups=judged_groups(apart, weighted, bins))
             judged = _judged(found, prior)
             reference = view.formula.plain and len(subject.views) > 1  # its remedy stands beside it
             call = Call(subject.path, view.calibrator, target_prior, adjust, asked)
-            weighted = _weighted(found, prior)
             case = Case(
                 evaluation,
                 weighted,
                 source.class_names,
                 shown,
+                evaluation.row_groups,
                 in_sample=seen,
                 meant=_meant(view.formula, source, adjust),
                 found=judged,
@@ -119,7 +124,7 @@ def evaluate_subjects(
             )
             plain = plain or model
             notes = _notes(model, plain, view, call, source, judged)
-            reading = tuple(f"{name}: {note}" for note in _reading(subject.file)) if model is plain else ()
+            reading = tuple(f"{name}: {note}" for note in (*subject.file.notes, *unjudged)) if model is plain else ()
             models.append(replace(model, notes=(*reading, *notes)))
     return models
 
@@ -187,17 +192,20 @@ def _crossed(view: View, subject: Subject, folds: int) -> tuple[NDArray[np.float
     return found, data.labels
 
 
+def _by_group(
+    file: PredictionsFile,
+    formula: Formula,
+    crossed: tuple[NDArray[np.float64], NDArray[np.int64]] | None,
+    judged: Judged,
+) -> dict[tuple[str, str], Statistics]:
+    if not judged:
+        return {}
+    if crossed is None:
+        return of_file(file, formula, judged)
+    return of_rows(*crossed, file.group_columns(), judged)
+
+
 # ---- what must be said before the numbers ----
-
-
-def _reading(file: PredictionsFile) -> tuple[str, ...]:
-    groups = file.group_names()
-    if not groups:
-        return file.notes
-    return (
-        *file.notes,
-        f"groups ({', '.join(groups)}) are kept, not judged: give the rows of each as a file of its own",
-    )
 
 
 def _notes(model: Model, plain: Model, view: View, call: Call, source: Source, judged: Population) -> tuple[str, ...]:

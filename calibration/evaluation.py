@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibrant.calibration.inputs import check_labels, check_probs
 from calibrant.calibration.intervals.binned import DRAWS, measure_gaps
 from calibrant.calibration.intervals.gaps import GapSample
 from calibrant.calibration.intervals.means import Z95, loss_interval, share_interval
@@ -19,6 +20,7 @@ from calibrant.calibration.intervals.smooth import measure_smooth
 from calibrant.calibration.metrics.binned_errors import debiased_of, ece_of, over_under_of, rms_of
 from calibrant.calibration.metrics.ranking import area_under_risk_coverage, auroc_of
 from calibrant.calibration.metrics.table import METRICS
+from calibrant.calibration.row_groups import as_columns, of_probabilities, worth_judging
 from calibrant.calibration.statistics.accumulate import statistics_of_probabilities
 from calibrant.calibration.statistics.bins import Bins
 from calibrant.calibration.statistics.mass import mass_bins, mass_rows
@@ -48,6 +50,29 @@ class ClassResult:
 
 
 @dataclass(frozen=True)
+class RowGroup:
+    """The rows of one value of a group column, as a site or a patient, judged by themselves."""
+
+    column: str
+    value: str
+    metrics: Mapping[str, Measured]
+    statistics: Statistics
+    weight: float  # of its rows, where those of the whole weigh one on average
+
+    @property
+    def name(self) -> str:
+        return f'{self.column} "{self.value}"'
+
+    @property
+    def rows(self) -> int:
+        return self.statistics.rows
+
+    def to_dict(self) -> dict[str, Any]:
+        metrics = {name: m.to_dict() for name, m in self.metrics.items()}
+        return {"column": self.column, "value": self.value, "rows": self.rows, "metrics": metrics}
+
+
+@dataclass(frozen=True)
 class Evaluation:
     rows: int
     effective_rows: float
@@ -60,6 +85,7 @@ class Evaluation:
     per_class: tuple[ClassResult, ...]
     groups: tuple[ClassResult, ...]
     zero_probability_labels: int
+    row_groups: tuple[RowGroup, ...] = ()
 
     def __getattr__(self, name: str) -> Measured:
         try:
@@ -76,6 +102,7 @@ class Evaluation:
             "reliability": {name: list(v) for name, v in self.reliability.items()},
             "per_class": [c.to_dict() for c in self.per_class],
             "groups": [c.to_dict() for c in self.groups],
+            "row_groups": [g.to_dict() for g in self.row_groups],
         }  # fmt: skip
 
 
@@ -88,20 +115,29 @@ def evaluate(
     target_prior: ArrayLike | str | None = None,
     class_names: Sequence[str] | None = None,
     groups: Mapping[str, Sequence[int]] | None = None,
+    by: Mapping[str, ArrayLike] | ArrayLike | None = None,
 ) -> Evaluation:
     """Every metric of probabilities (N, C) and labels, or of their statistics.
 
     `target_prior` ("uniform", or a share for each class) weights each row by target / data prior of its class; the
-    data prior is `train_prior`, or the labels' own shares where that is not given.
+    data prior is `train_prior`, or the labels' own shares where that is not given. `groups`: classes by name of a
+    group. `by`: a value for each row, as its site, or several such by name; `row_groups` judges those of each value.
     """
+    apart: dict[tuple[str, str], Statistics] = {}
     if isinstance(probs_or_statistics, Statistics):
         if labels is not None:
             raise ValueError("statistics already hold the labels")
+        if by is not None:
+            raise ValueError("statistics do not know which row is of which group")
         statistics = probs_or_statistics
     else:
         if labels is None:
             raise ValueError("probabilities need labels")
         statistics = statistics_of_probabilities(probs_or_statistics, labels)
+        if by is not None:
+            p = check_probs(probs_or_statistics)
+            columns = as_columns(by, len(p))
+            apart = of_probabilities(p, check_labels(labels, *p.shape), columns, worth_judging(columns)[0])
     prior = None
     if target_prior is not None:
         statistics, prior = under_prior(statistics, train_prior, target_prior)
@@ -114,18 +150,34 @@ def evaluate(
         bins=bins,
         exact=statistics.exact_rows,
         target_prior=prior,
-        metrics={
-            **scores(statistics),
-            **calibration_errors(statistics, bins),
-            "smooth_ece": measure_smooth(statistics),
-            **{m.key: m.measure(statistics, bins) for m in METRICS if m.measured},
-            **ranking(statistics),
-        },
+        metrics=every_metric(statistics, bins),
         reliability=_reliability(table, bins),
         per_class=per_class_results(statistics, names, bins) if statistics.classes <= 2000 else (),
         groups=tuple(class_result(statistics, name, members, bins) for name, members in (groups or {}).items()),
         zero_probability_labels=int(statistics.by_true.zero.sum()),
+        row_groups=judged_groups(apart, statistics, bins),
     )
+
+
+def every_metric(statistics: Statistics, bins: int) -> dict[str, Measured]:
+    return {
+        **scores(statistics),
+        **calibration_errors(statistics, bins),
+        "smooth_ece": measure_smooth(statistics),
+        **{m.key: m.measure(statistics, bins) for m in METRICS if m.measured},
+        **ranking(statistics),
+    }
+
+
+def judged_groups(found: Mapping[tuple[str, str], Statistics], whole: Statistics, bins: int) -> tuple[RowGroup, ...]:
+    """Each group of rows by itself, a row counting as it does in the whole; without those that count nothing."""
+    groups = []
+    for (column, value), s in found.items():
+        weight = float(whole.weights @ s.by_true.rows)
+        if weight > 0:
+            s = s.weighted(whole.class_weights)
+            groups.append(RowGroup(column, value, every_metric(s, bins), s, weight))
+    return tuple(groups)
 
 
 def under_prior(

@@ -19,11 +19,12 @@ from calibrant.calibration.calibrators import Calibrator, fit
 from calibrant.calibration.cross_fit import cross_fitted, inside
 from calibrant.calibration.decisions import Decisions, with_decisions
 from calibrant.calibration.doubts import rounding_note, sharpening_note
-from calibrant.calibration.evaluation import Evaluation, evaluate
+from calibrant.calibration.evaluation import Evaluation, evaluate, judged_groups
 from calibrant.calibration.formula import Formula, with_prior
 from calibrant.calibration.label_shift.files import resolved, served_file
 from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.populations import Population, other_shares
+from calibrant.calibration.row_groups import of_rows, worth_judging
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.accumulate import statistics_of
 from calibrant.calibration.statistics.sidecar import refuse_weights
@@ -98,12 +99,14 @@ def judged_fit(
     judged = class_weights(rows, wanted) if weighted or rows_follow == "train" else None
     found = statistics_of(held_out, y).weighted(judged)
     before, after = evaluate(statistics_of(z - shift, y).weighted(judged), bins=bins), evaluate(found, bins=bins)
+    groups, unjudged = worth_judging(data.groups)
     call = Call(path, None, asked_prior, adjust, asked)
     case = Case(
         after,
         found,
         source.class_names,
         head_medium_tail(source.train_prior),
+        judged_groups(of_rows(held_out, y, data.groups, groups), found, bins),
         applied="calibrator",
         rows=partial(_judged_rows, z, held_out, y, judged),
         trials=() if rows_follow == "train" else _trials(call, Formula(z.shape[1], calibrator, prior), file, y, judged),
@@ -140,14 +143,14 @@ def judged_fit(
     if doubt is not None:
         calibrator = replace(calibrator, fit={**calibrator.fit, "note": doubt})
     if decisions is None:
-        return FileFit(calibrator, verdict, file.notes)
+        return FileFit(calibrator, verdict, (*file.notes, *unjudged))
     elsewhere = None  # rows that follow the target prior, or are to stand for themselves, weigh the same
     if weighted:
         elsewhere = wanted
     elif rows_follow == "train":
         elsewhere = np.ones(z.shape[1]) if prior.target is None else np.asarray(prior.target)
     calibrator = with_decisions(calibrator, softmax(held_out), y, decisions, target_prior=elsewhere, shift=shift)
-    return FileFit(calibrator, verdict, file.notes)
+    return FileFit(calibrator, verdict, (*file.notes, *unjudged))
 
 
 def _judged_rows(

@@ -11,7 +11,7 @@ from calibrant._version import __version__
 from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.report import charts, figures
 from calibrant.calibration.report.figures import Model
-from calibrant.calibration.report.tables import by_chance, headline, interval, number, shown
+from calibrant.calibration.report.tables import GROUP_HEADERS, by_chance, group_rows, headline, interval, number, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -157,6 +157,16 @@ def _numbers(models: Sequence[Model]) -> str:
 def _classes(models: Sequence[Model], most: int = 200) -> list[str]:
     out = []
     for model in models:
+        if model.evaluation.row_groups:
+            head = "".join(f"<th>{h}</th>" for h in GROUP_HEADERS)
+            lines = "".join(
+                f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
+                for row in group_rows(model.evaluation.row_groups)
+            )
+            out += [
+                f"<h2>{escape(model.name)}: groups of rows</h2>",
+                f'<div class="scroll"><table><tr>{head}</tr>{lines}</table></div>',
+            ]
         for heading, entries in (("groups", model.evaluation.groups), ("classes", model.evaluation.per_class)):
             if not entries:
                 continue

@@ -10,6 +10,7 @@ from calibrant.progress import table
 
 if TYPE_CHECKING:
     from calibrant.calibration.compare import Difference
+    from calibrant.calibration.evaluation import RowGroup
     from calibrant.calibration.intervals.measured import Measured
     from calibrant.calibration.ood_files import OodRow
     from calibrant.calibration.report.figures import Model
@@ -68,7 +69,29 @@ def text_table(models: Sequence[Model]) -> str:
         ]
         head = f"{model.name}: {e.rows:,} rows{weighting}, {e.classes} classes, {e.bins} bins"
         blocks.append(head + "\n" + table(("metric", "value", "95 % interval", "if calibrated"), rows))
+        if e.row_groups:
+            blocks.append(f"{model.name}, by groups of its rows\n" + table(GROUP_HEADERS, group_rows(e.row_groups)))
     return "\n\n".join(blocks)
+
+
+GROUP_HEADERS = ("group", "rows", "accuracy", "mean confidence", "ECE", "95 % interval", "if calibrated")
+
+
+def group_rows(groups: Sequence[RowGroup]) -> list[tuple[str, ...]]:
+    """What tells whether the confidence holds in each group of rows."""
+    ece = metric("ece")
+    return [
+        (
+            g.name,
+            f"{g.rows:,}",
+            number(g.metrics["accuracy"].value, "percent"),
+            number(g.metrics["mean_confidence"].value, "percent"),
+            number(g.metrics["ece"].value, "percent"),
+            interval(g.metrics["ece"], "percent"),
+            by_chance(g.metrics["ece"], ece),
+        )
+        for g in groups
+    ]
 
 
 def difference_table(first: str, differences: Mapping[str, Mapping[str, Difference]]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.evaluation import Evaluation
+from calibrant.calibration.evaluation import Evaluation, RowGroup
 from calibrant.calibration.populations import Population
 from calibrant.calibration.statistics.statistics import Statistics
 from calibrant.calibration.verdict.verdict import CauseKind, RemedyKind
@@ -63,6 +63,7 @@ class Case:
     statistics: Statistics
     class_names: Sequence[str] = ()
     groups: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    row_groups: Sequence[RowGroup] = ()  # weighted as the statistics are
     in_sample: bool = False  # judged on the rows that its calibrator was fitted on
     meant: Population | None = None
     found: Population | None = None

@@ -10,6 +10,7 @@ from calibrant.calibration.verdict.causes.excess import Excess
 from calibrant.calibration.verdict.causes.harm import harm_cause
 from calibrant.calibration.verdict.causes.parts import Part, parts_off
 from calibrant.calibration.verdict.causes.ranking import ranking_cause
+from calibrant.calibration.verdict.causes.row_groups import row_groups_off
 from calibrant.calibration.verdict.causes.shift import one_class_cause, shift_cause
 from calibrant.calibration.verdict.causes.where import worst_range
 from calibrant.calibration.verdict.level import capped, level_of
@@ -36,10 +37,12 @@ def judge(case: Case, *, margin: float = MARGIN) -> Verdict:
     if (alone := one_class_cause(case)) is not None:
         return _of_one_class(case, alone, capped(raw))
     found = _first(case)
-    parts = [] if any(c.kind == "ranking" for c in found) else parts_off(case, margin=margin)
-    found += _second(case, capped(raw) if parts else raw)
-    level = capped(raw) if parts or any(c.kind in _CAPPING for c in found) else raw
-    found += _off(case, level, parts)
+    lost = any(c.kind == "ranking" for c in found)
+    parts = [] if lost else parts_off(case, margin=margin)
+    apart = [] if lost else row_groups_off(case, margin=margin)
+    found += _second(case, capped(raw) if parts or apart else raw)
+    level = capped(raw) if parts or apart or any(c.kind in _CAPPING for c in found) else raw
+    found += _with_row_groups(case, _off(case, level, parts), apart)
     if level == "not-trusted" and not found:
         found = [halves_cause(e.metrics["over_ece"], e.metrics["under_ece"])]
     helping = tried(case, _to_mend(found), margin=margin)
@@ -90,6 +93,15 @@ def _off(case: Case, level: Level, parts: Sequence[Part]) -> list[Cause]:
     others = whole.gap * whole.rows - theirs.gap * theirs.rows
     few = theirs.rows <= whole.rows / 2
     return [*named, general] if few and others / (whole.gap * whole.rows) < _LEFT else [general, *named]
+
+
+def _with_row_groups(case: Case, found: list[Cause], apart: Sequence[Cause]) -> list[Cause]:
+    """The clearest group of rows comes first where it makes up most of what the whole is off by."""
+    if not apart:
+        return found
+    whole, clearest = Excess.of(case.statistics).gap, apart[0].evidence
+    most = (whole - clearest["gap"] * clearest["share"]) / whole < _LEFT if whole else True
+    return [*apart, *found] if most else [*found, *apart]
 
 
 def _to_mend(found: Sequence[Cause]) -> list[CauseKind]:

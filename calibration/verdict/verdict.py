@@ -76,7 +76,9 @@ class Verdict:
         where = "its answers"
         name = None if first is None else first.evidence.get("name")
         if first is not None and name is not None and first.kind in ("class", "group"):
+            column = first.evidence.get("column")
             where = f'its answers "{name}"' if first.kind == "class" else f'its answers of the group "{name}"'
+            where = where if column is None else f'its answers for {column} "{name}"'
         return f"No calibrator is known to mend it on these rows: let a person check {where}."
 
     def at_least(self, level: Level) -> bool:

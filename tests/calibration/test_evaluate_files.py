@@ -146,8 +146,6 @@ def test_the_file_says_what_it_was_fitted_on(tmp_path: Path) -> None:
 def test_what_must_be_known_first_is_said_first(tmp_path: Path) -> None:
     """On the command line and in the report: what a file was taken for, and that a calibrator is for other rows."""
     data = read_predictions(write(tmp_path / "test.parquet", np.full(3, 1 / 3), rows=3000, seed=1))
-    np.savez(tmp_path / "g.npz", logits=data.logits, labels=data.labels, group=np.repeat(["x", "y"], 1500))
-    assert "groups (group) are kept, not judged" in evaluate_files([tmp_path / "g.npz"])[0].notes[0]
     np.savez(tmp_path / "p.npz", logits=softmax(data.logits), labels=data.labels)
     said = CliRunner().invoke(cli, ["calibrate", str(tmp_path / "p.npz"), "--out", str(tmp_path / "c.json")]).output
     assert said.startswith("Note: `logits` holds probabilities by its values")
@@ -170,3 +168,59 @@ def test_an_infinite_loss_is_said(tmp_path: Path) -> None:
     _, through = evaluate_files([tmp_path / "out.npz"], [tmp_path / "c.json"])
     assert through.in_sample
     assert "infinite" in through.notes[0]
+
+
+def sites(rows: int = 1600) -> Predictions:
+    """Claims of .6 and .9 that hold at site "x", are a quarter too high at "y", and six more rows elsewhere."""
+    block = np.arange(rows // 2) / (rows // 2) + 1e-9
+    right = np.concatenate([block < share for share in (0.6, 0.9, 0.35, 0.65)] + [np.ones(6, bool)])
+    claim = np.concatenate([np.tile(np.repeat([0.6, 0.9], rows // 2), 2), np.full(6, 0.6)])
+    n = len(right)
+    said = np.arange(n) % 3
+    p = np.stack([np.roll([c, 0.6 * (1 - c), 0.4 * (1 - c)], k) for c, k in zip(claim, said, strict=True)])
+    site = ("x",) * rows + ("y",) * rows + ("z",) * 6
+    y = np.where(right, said, (said + 1) % 3)
+    ids = tuple(map(str, range(n)))
+    return Predictions(ids, y, np.log(p).astype(np.float32), Source(("a", "b", "c")), groups={"site": site})
+
+
+def test_each_group_of_rows_is_judged_by_itself_in_our_files_and_others(tmp_path: Path) -> None:
+    data = sites()
+    data.write(tmp_path / "own.parquet")
+    group = np.array(data.groups["site"])
+    np.savez(tmp_path / "g.npz", logits=data.logits, labels=data.labels, group_site=group)
+    for path in (tmp_path / "own.parquet", tmp_path / "g.npz"):
+        (model,) = evaluate_files([path])
+        x, y = model.evaluation.row_groups
+        assert ([x.name, y.name], [x.rows, y.rows]) == (['site "x"', 'site "y"'], [1600, 1600])
+        assert (x.metrics["accuracy"].value, y.metrics["accuracy"].value) == (0.75, 0.5)
+        assert y.metrics["ece"].value == pytest.approx(0.25, abs=1e-6)
+        assert "group `site`: 2 of its 3 values are judged by themselves" in model.notes[0]
+        cause = model.verdict.causes[0]
+        assert (cause.kind, cause.evidence["column"], cause.evidence["name"]) == ("group", "site", "y")
+        assert "it claims 25 points more than it is right, elsewhere it is off by less than a point" in cause.text
+    out = CliRunner().invoke(cli, ["evaluate", str(tmp_path / "g.npz"), "--report", str(tmp_path / "r.html")]).output
+    assert 'site "y"' in out
+    assert "site &quot;y&quot;" in (tmp_path / "r.html").read_text()
+    found = json.loads(CliRunner().invoke(cli, ["evaluate", str(tmp_path / "g.npz"), "--json"]).output)
+    assert [g["value"] for g in found["models"][0]["row_groups"]] == ["x", "y"]
+    fitted = CliRunner().invoke(cli, ["calibrate", str(tmp_path / "g.npz"), "--out", str(tmp_path / "c.json")]).output
+    assert 'site "y"' in fitted
+    through = evaluate_files([tmp_path / "g.npz"], [tmp_path / "c.json"])[1].evaluation.row_groups
+    assert through[1].metrics["mean_confidence"].value < 0.7  # through the map
+    crossed = evaluate_files([tmp_path / "g.npz"], [tmp_path / "c.json"], cross_fit=3)[1].evaluation.row_groups
+    assert [g.rows for g in crossed] == [1600, 1600]
+
+
+def test_rows_of_a_group_weigh_what_they_weigh_in_the_whole(tmp_path: Path) -> None:
+    data = sites(rows=300)
+    data.write(tmp_path / "own.parquet")
+    (model,) = evaluate_files([tmp_path / "own.parquet"], target_prior="0.7,0.2,0.1")
+    labels, site = data.labels, np.array(data.groups["site"])
+    w = (np.array([0.7, 0.2, 0.1]) / np.bincount(labels))[labels]
+    right = data.logits.argmax(axis=1) == labels
+    for group in model.evaluation.row_groups:
+        here = site == group.value
+        expected = (w * right)[here].sum() / w[here].sum()
+        assert group.metrics["accuracy"].value == pytest.approx(expected)
+        assert group.weight == pytest.approx(len(labels) * w[here].sum() / w.sum())

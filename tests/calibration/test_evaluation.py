@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant.calibration import evaluate
+from calibrant.errors import DataError
 
 
 def test_a_uniform_target_is_uniform_over_the_classes_that_have_rows() -> None:
@@ -15,3 +16,16 @@ def test_a_uniform_target_is_uniform_over_the_classes_that_have_rows() -> None:
     assert found.target_prior == pytest.approx((0.5, 0.5, 0.0))
     assert found.accuracy.value == pytest.approx(0.5)
     assert found.effective_rows == pytest.approx(8**2 / (6 * (2 / 3) ** 2 + 2 * 2**2))
+
+
+def test_rows_are_split_by_what_they_belong_to() -> None:
+    rng = np.random.default_rng(0)
+    probs, labels = rng.dirichlet(np.ones(3), 60), rng.integers(0, 3, 60)
+    camera = np.where(np.arange(60) < 20, "left", "right")
+    found = evaluate(probs, labels, by={"camera": camera, "day": np.arange(60) % 2}).row_groups
+    assert [g.name for g in found] == ['camera "left"', 'camera "right"', 'day "0"', 'day "1"']
+    alone = evaluate(probs[:20], labels[:20]).metrics
+    assert {k: m.to_dict() for k, m in found[0].metrics.items()} == {k: m.to_dict() for k, m in alone.items()}
+    assert [g.rows for g in evaluate(probs, labels, by=camera).row_groups] == [20, 40]
+    with pytest.raises(DataError, match=r"groups `camera` have shape \(59,\) for 60 rows"):
+        evaluate(probs, labels, by={"camera": camera[1:]})

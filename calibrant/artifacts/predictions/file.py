@@ -148,13 +148,23 @@ class PredictionsFile:
                 for batch in file.iter_batches(rows, columns=sorted(names & wanted)):
                     yield from_arrow(batch, self.source, shard)
 
-    def group_names(self) -> tuple[str, ...]:
-        """Columns that name groups of rows."""
+    def group_columns(self) -> dict[str, tuple[str | None, ...]]:
+        """Columns that name groups, and their values for the labelled rows; logits are not read."""
         if self.foreign is not None:
-            return tuple(self.foreign.groups)
+            return dict(self.foreign.labelled().groups)
         import pyarrow.parquet as pq
 
-        return tuple(name for name in pq.read_schema(self.shards[0]).names if is_group(name))
+        names = [n for n in pq.read_schema(self.shards[0]).names if is_group(n)]
+        names = [n for n in names if all(n in pq.read_schema(shard).names for shard in self.shards)]
+        if not names or self.source.independent or "label" not in pq.read_schema(self.shards[0]).names:
+            return {}
+        found: dict[str, list[str | None]] = {name: [] for name in names}
+        for shard in self.shards:
+            table = pq.read_table(shard, columns=[*names, "label"])
+            known = (table.column("label").fill_null(-1).to_numpy() >= 0).nonzero()[0]
+            for name in names:
+                found[name] += table.column(name).take(known).to_pylist()
+        return {name.removeprefix("group_"): tuple(values) for name, values in found.items()}
 
     def read(self, *, features: bool = False) -> Predictions:
         """Everything at once."""

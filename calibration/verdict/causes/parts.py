@@ -66,7 +66,7 @@ def _off(
         what = f'where it says "{name}"' if kind == "class" else f'on the group "{name}"'
         cause = Cause(
             "class" if kind == "class" else "group",
-            f"{what[0].upper()}{what[1:]} it claims {more_or_less(excess.gap)}, elsewhere {_elsewhere(rest)} "
+            f"{what[0].upper()}{what[1:]} it claims {more_or_less(excess.gap)}, elsewhere {elsewhere(rest)} "
             f"({excess.rows:,} rows; chance explains {points(excess.chance)}).",
             {
                 "name": name, "rows": excess.rows, "gap": excess.gap, "chance": excess.chance, "p": excess.p,
@@ -78,7 +78,8 @@ def _off(
     return sorted(found, key=lambda part: -part.strength)
 
 
-def _elsewhere(gap: float) -> str:
+def elsewhere(gap: float) -> str:
+    """How far the other rows are off."""
     if abs(gap) < 0.01:
         return "it is off by less than a point"
     return f"{points(abs(gap))} {'more' if gap > 0 else 'less'}"
