@@ -195,7 +195,7 @@ def test_each_group_of_rows_is_judged_by_itself_in_our_files_and_others(tmp_path
         assert ([x.name, y.name], [x.rows, y.rows]) == (['site "x"', 'site "y"'], [1600, 1600])
         assert (x.metrics["accuracy"].value, y.metrics["accuracy"].value) == (0.75, 0.5)
         assert y.metrics["ece"].value == pytest.approx(0.25, abs=1e-6)
-        assert "group `site`: 2 of its 3 values are judged by themselves" in model.notes[0]
+        assert "group `site`: 2 of its 3 values are judged by themselves" in " ".join(model.notes)
         cause = model.verdict.causes[0]
         assert (cause.kind, cause.evidence["column"], cause.evidence["name"]) == ("group", "site", "y")
         assert "it claims 25 points more than it is right, elsewhere it is off by less than a point" in cause.text
