@@ -17,8 +17,8 @@ from calibrant.calibration.fitting import rows_sha256
 from calibrant.calibration.formula import Formula
 from calibrant.calibration.populations import Population, fitted_population
 from calibrant.calibration.report.figures import Model
-from calibrant.calibration.row_groups import Judged, of_file, of_rows, worth_judging
 from calibrant.calibration.statistics.accumulate import statistics_of
+from calibrant.calibration.statistics.row_groups import Judged, of_file, of_rows, worth_judging
 from calibrant.calibration.statistics.statistics import Statistics, for_file
 from calibrant.calibration.subjects import Subject, View, subjects
 from calibrant.calibration.verdict.case import Case, JudgedRows

@@ -20,10 +20,10 @@ from calibrant.calibration.intervals.smooth import measure_smooth
 from calibrant.calibration.metrics.binned_errors import debiased_of, ece_of, over_under_of, rms_of
 from calibrant.calibration.metrics.ranking import area_under_risk_coverage, auroc_of
 from calibrant.calibration.metrics.table import METRICS
-from calibrant.calibration.row_groups import as_columns, of_probabilities, worth_judging
 from calibrant.calibration.statistics.accumulate import statistics_of_probabilities
 from calibrant.calibration.statistics.bins import Bins
 from calibrant.calibration.statistics.mass import mass_bins, mass_rows
+from calibrant.calibration.statistics.row_groups import as_columns, of_probabilities, worth_judging
 from calibrant.calibration.statistics.statistics import Statistics
 from calibrant.shares import class_weights
 

@@ -24,9 +24,9 @@ from calibrant.calibration.formula import Formula, with_prior
 from calibrant.calibration.label_shift.files import resolved, served_file
 from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.populations import Population, other_shares
-from calibrant.calibration.row_groups import of_rows, worth_judging
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.accumulate import statistics_of
+from calibrant.calibration.statistics.row_groups import of_rows, worth_judging
 from calibrant.calibration.statistics.sidecar import refuse_weights
 from calibrant.calibration.verdict.case import Case, JudgedRows, Trial
 from calibrant.calibration.verdict.judge import judge

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calibrant.calibration.row_groups import worth_judging
+from calibrant.calibration.statistics.row_groups import worth_judging
 
 
 def test_values_with_few_rows_and_those_beyond_twenty_are_counted_not_judged() -> None:
