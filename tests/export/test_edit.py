@@ -157,6 +157,19 @@ def test_conformal_quantiles_do_not_survive_other_probabilities(model: Path, cap
     assert "conformal quantiles" in caplog.text
 
 
+def test_a_calibrator_without_a_correction_leaves_the_files_own_and_says_so(
+    model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    edit.adjust(model, 1.0, target_prior="uniform")
+    caplog.clear()
+    assert edit.recalibrate(model, CALIBRATORS["temperature"]).prior.total == 1.0
+    assert "holds no prior correction, so the file's own (total 1) stays" in caplog.text
+    edit.adjust(model, 0.0, target_prior="uniform")
+    caplog.clear()
+    edit.recalibrate(model, CALIBRATORS["temperature"])
+    assert "holds no prior correction" not in caplog.text
+
+
 def test_prediction_sets_come_with_the_calibrator(model: Path) -> None:
     from calibrant.export.checks.card_text import rows
 

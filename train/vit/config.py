@@ -90,9 +90,11 @@ class TokenReduction:
     def fit(self, depth: int) -> None:
         """Refuse locations that a network of `depth` blocks has not."""
         if self.locations[-1] >= depth:
+            quarters = sorted({depth * q // 4 for q in (1, 2, 3)})
             raise ConfigError(
                 f"location {self.locations[-1]} is outside the network, which has blocks 0 to {depth - 1}",
-                fix="give smaller locations",
+                where="model.token_reduction.locations",
+                fix=f"give smaller ones, for example {quarters}",
             )
 
 
