@@ -173,7 +173,8 @@ def _shares(
         elif j:
             scores[j] += 0.5 * gains[j]
     w: NDArray[np.float64] = np.exp(scores - scores.max())
-    return w / w.sum()
+    w /= w.sum()
+    return w
 
 
 def _odds(temperature: float) -> float:

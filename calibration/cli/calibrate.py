@@ -129,8 +129,8 @@ def fit_command(
     if as_json:
         click.echo(fitted.calibrator.to_json(), nl=False)
     else:
-        said = "".join(f"Note: {note}\n" for note in fitted.notes)
-        click.echo(f"{said}{verdict_lines(fitted.verdict)}\n\n{fit_account(fitted.calibrator)}\nWrote {out}")
+        notes = "".join(f"Note: {note}\n" for note in fitted.notes)
+        click.echo(f"{notes}{verdict_lines(fitted.verdict)}\n\n{fit_account(fitted.calibrator)}\nWrote {out}")
 
 
 @calibrate.command("cross-check")

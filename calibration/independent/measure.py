@@ -124,7 +124,7 @@ def _sample(p: Vector, table: Bins, bins: int, w: Vector | None) -> GapSample:
     one = np.ones(len(p)) if w is None else w
     weight = np.where(table.weight > 0, table.weight, 1.0)
     spread = np.bincount(index, one * p**2, bins) / weight - table.confidence**2
-    return GapSample.of(table, np.bincount(index, one**2, bins), spread)
+    return GapSample.of(table, np.bincount(index, one**2, bins).astype(np.float64), spread)
 
 
 def _mean_of(values: Vector, w: Vector | None, rows: float, *, null: Vector) -> Measured:

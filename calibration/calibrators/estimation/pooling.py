@@ -81,7 +81,7 @@ def shares(found: HeldOut, prior: Vector, pseudo_rows: float = PSEUDO_ROWS) -> V
     """w above; `prior` are the shares that the pseudo-rows follow."""
     least = found.losses.min(axis=0) if found.losses.size else found.losses.sum(axis=0)
     p = np.exp(least - found.losses)
-    w = prior / prior.sum()
+    w: Vector = prior / prior.sum()
     anchor = pseudo_rows * w
     for _ in range(500):
         q = np.maximum(w @ p, 1e-300)

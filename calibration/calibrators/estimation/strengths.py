@@ -119,7 +119,7 @@ def fit_chosen(
     if totals[best] >= totals[0] - _CLEAR * max(rows, 1.0) / n:
         best = 0
     names = ["none beyond the temperature", *(f"{s:g}" for s in strengths)]
-    notes = {"strength": names[best]}
+    notes: dict[str, Any] = {"strength": names[best]}
     if rows:
         notes["cross_validated_nll"] = dict(zip(names, (totals / rows).tolist(), strict=True))
     if best == 0:
