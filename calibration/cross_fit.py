@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import Prior
+from calibrant.artifacts.predictions import FOLD, OUT_OF_FOLD, Predictions
 from calibrant.calibration.calibrators import Calibrator, fit
 from calibrant.errors import ConfigError
 from calibrant.shares import class_weights
@@ -17,9 +18,9 @@ from calibrant.shares import class_weights
 
 def cross_fitted(
     method: str, logits: NDArray[Any], labels: NDArray[np.int64], *, weights: NDArray[np.float64] | None = None,
-    folds: int | None = None, seed: int = 0, chosen: Calibrator | None = None, **options: Any,
+    folds: int | NDArray[np.intp] | None = None, seed: int = 0, chosen: Calibrator | None = None, **options: Any,
 ) -> NDArray[np.float64]:  # fmt: skip
-    """Calibrated logits of each row, by a calibrator fitted on the other folds.
+    """Calibrated logits of each row, by a calibrator fitted on the other folds: so many, or the one given of each row.
 
     Under "auto" the folds take the method that was chosen on all rows.
     """
@@ -27,16 +28,30 @@ def cross_fitted(
         method = chosen.method
         options = {k: v for k, v in options.items() if k in ("log_prior_ratio", "strength")}
     n = len(labels)
-    folds = min(folds or (5 if n <= 200_000 else 2), n)
-    if folds < 2:
+    fold = folds if isinstance(folds, np.ndarray) else drawn_folds(n, folds, seed=seed)
+    numbers = np.unique(fold)
+    if len(numbers) < 2:
         return (chosen or fit(method, logits, labels, weights=weights, **options)).logits(logits)
-    fold = np.random.default_rng(seed).permutation(n) % folds
     out = np.empty(logits.shape, np.float64)
-    for f in range(folds):
+    for f in numbers:
         test, train = fold == f, fold != f
         w = None if weights is None else weights[train]
         out[test] = fit(method, logits[train], labels[train], weights=w, **options).logits(logits[test])
     return out
+
+
+def drawn_folds(rows: int, folds: int | None = None, *, seed: int = 0) -> NDArray[np.intp]:
+    """(N,) a fold for each row, at random."""
+    parts = min(folds or (5 if rows <= 200_000 else 2), rows)
+    return np.random.default_rng(seed).permutation(rows) % max(1, parts)
+
+
+def own_folds(rows: Predictions) -> NDArray[np.intp] | None:
+    """The folds that the file itself names, where it holds rows judged out of fold; None: it names none, or one."""
+    names = rows.groups.get(FOLD)
+    if names is None or rows.split is None or set(rows.split) != {OUT_OF_FOLD} or len(set(names)) < 2:
+        return None
+    return np.unique(np.asarray(names), return_inverse=True)[1].astype(np.intp)
 
 
 def shares_elsewhere(

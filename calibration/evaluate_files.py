@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import PredictionsFile, Source
+from calibrant.calibration.cross_fit import own_folds
 from calibrant.calibration.evaluation import evaluate, judged_groups, under_prior
 from calibrant.calibration.fitting import rows_sha256
 from calibrant.calibration.formula import Formula
@@ -47,7 +48,8 @@ def evaluate_files(
 
     `target_prior` alone weights the rows to it. With `adjust` it is the prior that the probabilities are corrected for,
     and the rows count as they are. With `cross_fit` a calibrator that was fitted on the very rows it is judged on gives
-    way to `cross_fit` others, each fitted without the rows that it judges. `margin`: the calibration error from which
+    way to `cross_fit` others, each fitted without the rows that it judges; rows that were judged out of fold take their
+    own folds for it unasked. `margin`: the calibration error from which
     on a verdict trusts no more.
     """
     if cross_fit is not None and cross_fit < 2:
@@ -88,8 +90,9 @@ def evaluate_subjects(
         for view in subject.views:
             found = for_file(subject.path, view.formula, cache=asked is None, file=subject.file)
             name, seen, crossed = view.name, _seen(view, subject, found), None
-            if seen and cross_fit is not None:
-                crossed = _crossed(view, subject, cross_fit)
+            folds = cross_fit if cross_fit is not None or not seen else own_folds(subject.file.read().labelled())
+            if seen and folds is not None:
+                crossed = _crossed(view, subject, folds)
                 found, name, seen = statistics_of(*crossed), f"{name}, cross-fitted", False
             evaluation = evaluate(found, bins=bins, target_prior=prior, class_names=source.class_names, groups=shown)
             weighted = _weighted(found, prior)
@@ -183,7 +186,9 @@ def _seen(view: View, subject: Subject, statistics: Statistics) -> bool:
     return bool(calibrator.fitted_on.get("sha256") == subject.file.sha256())
 
 
-def _crossed(view: View, subject: Subject, folds: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _crossed(
+    view: View, subject: Subject, folds: int | NDArray[np.intp]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Logits and labels of the rows, each judged by a map that was fitted on the other parts."""
     calibrator = view.formula.calibrator
     assert calibrator is not None  # only a calibrator can have seen rows

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts.foreign.read import Asked
-from calibrant.artifacts.predictions import PredictionsFile, Source
+from calibrant.artifacts.predictions import OUT_OF_FOLD, PredictionsFile, Source
 from calibrant.calibration.calibrators import Calibrator, fit
-from calibrant.calibration.cross_fit import cross_fitted, inside
+from calibrant.calibration.cross_fit import cross_fitted, inside, own_folds
 from calibrant.calibration.decisions import Decisions, with_decisions
 from calibrant.calibration.doubts import rounding_note, sharpening_note
 from calibrant.calibration.evaluation import Evaluation, evaluate, judged_groups
@@ -77,6 +77,12 @@ def judged_fit(
     data = file.read().labelled()
     if len(data) == 0:
         raise DataError("no row has a label", where=path, fix="calibration needs labelled predictions")
+    if data.split is not None and set(data.split) == {"train"}:
+        raise DataError(
+            "holds the rows that the model was trained on, of which it is surer than of any others",
+            where=path,
+            fix="calibrate on validation rows, or on rows judged out of fold (calibrant head --set data.folds=10)",
+        )
     refuse_weights(data, path)
     name = target_prior if target_prior in (None, UNIFORM) else Path(target_prior).name
     if served_file(target_prior) is not None:
@@ -95,7 +101,8 @@ def judged_fit(
     calibrator = fit(method, z, y, weights=weights, **settings)
     shift = prior.shift()
     shift = np.zeros(z.shape[1]) if shift is None else shift
-    held_out = cross_fitted(method, z, y, weights=weights, chosen=calibrator, **settings) - shift
+    folds = own_folds(data)
+    held_out = cross_fitted(method, z, y, weights=weights, folds=folds, chosen=calibrator, **settings) - shift
     judged = class_weights(rows, wanted) if weighted or rows_follow == "train" else None
     found = statistics_of(held_out, y).weighted(judged)
     before, after = evaluate(statistics_of(z - shift, y).weighted(judged), bins=bins), evaluate(found, bins=bins)
@@ -118,6 +125,8 @@ def judged_fit(
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), "model": dict(source.model),
         "rows_follow": rows_follow if adjust is not None else "themselves", "options": dict(options or {}),
     }  # fmt: skip
+    if folds is not None:
+        context["rows_are"] = OUT_OF_FOLD
     if target_prior is not None:
         context["target_prior"] = name
     if judged is not None:
@@ -170,9 +179,11 @@ def _trials(
 
 
 def _validation(path: Path) -> Path:
-    """A run folder stands for its validation predictions."""
-    inside = path / "predictions" / "val.parquet"
-    return inside if path.is_dir() and inside.is_file() and not any(path.glob("*.parquet")) else path
+    """A run folder stands for its validation predictions, or for those out of fold."""
+    if not path.is_dir() or any(path.glob("*.parquet")):
+        return path
+    found = (path / "predictions" / f"{split}.parquet" for split in ("val", OUT_OF_FOLD))
+    return next((file for file in found if file.is_file()), path)
 
 
 def _over_rows(target_prior: str, source: Source, rows: NDArray[np.int64]) -> NDArray[np.float64]:

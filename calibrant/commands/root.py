@@ -15,6 +15,7 @@ from calibrant.errors import CalibrantError, ConfigError, MissingExtra, did_you_
 # name: (where the click command lives, its line in --help, the extra that it needs)
 COMMANDS: dict[str, tuple[str, str, str | None]] = {
     "demo": ("calibrant.commands.demo:demo", "Run the whole path on data that needs no download.", "train"),
+    "fit": ("calibrant.commands.fit.cli:fit", "From a folder of pictures to one calibrated file to serve.", "train"),
     "train": ("calibrant.train.cli:train", "Train a classifier on an image folder.", "train"),
     "search": ("calibrant.train.cli:search", "Search training settings by the validation metric.", "train"),
     "study": ("calibrant.train.study.cli:study", "Compare methods: seeds, controls, one joined table.", "train"),
@@ -84,10 +85,8 @@ def cli(debug: bool, plugins: tuple[str, ...]) -> None:
 
     \b
     First time here:    calibrant demo
-    On your own images: calibrant train --data DIR --out runs/first
-                        calibrant calibrate runs/first/predictions/val.parquet --out calibrator.json
-                        calibrant export runs/first --calibrator calibrator.json --out model.onnx
-                        calibrant serve model.onnx
+    On your own images: calibrant fit DIR
+                        calibrant serve runs/DIR/model.onnx
     """
     if plugins:
         from calibrant.plugins import load

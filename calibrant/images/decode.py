@@ -24,9 +24,15 @@ _PHOTOMETRIC, _WHITE_IS_ZERO = 262, 0  # a tag of TIFF, which Pillow obeys for 8
 
 
 def open_image(
-    source: str | Path | bytes, *, max_pixels: int = MAX_PIXELS, name: str | Path | None = None
+    source: str | Path | bytes,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    name: str | Path | None = None,
+    at_least: int | None = None,
 ) -> Image.Image:
     """An RGB image, upright (EXIF rotation applied), or a DataError that names the file.
+
+    `at_least`: a smaller version will do whose sides are no shorter than that, which JPEG decodes several times faster.
 
     The size is checked from the header before any pixel is decoded, so that a small file that unpacks to gigabytes is
     refused at no cost. Of samples of 16 bits the upper eight count, in grey as in colour. `name`: what errors call it.
@@ -39,6 +45,8 @@ def open_image(
             width, height = image.size
             if width * height > max_pixels:
                 raise DataError(f"{width} x {height} pixels are more than {max_pixels:,}", where=name)
+            if at_least is not None:
+                image.draft("RGB", (at_least, at_least))  # only JPEG knows how
             image.load()  # what cannot be decoded fails here
             try:
                 upright = ImageOps.exif_transpose(image)

@@ -38,8 +38,8 @@ footer { margin-top: 3rem; color: #555; font-size: 13px; }
 _CAUSES = 5  # that are shown
 
 
-def html_report(models: Sequence[Model], *, title: str, bins: int, made: str) -> str:
-    """The page as text; `made` is its date line."""
+def html_report(models: Sequence[Model], *, title: str, bins: int, made: str, more: Sequence[str] = ()) -> str:
+    """The page as text; `made` is its date line, `more` are sections of HTML that follow the verdict."""
     by_class = charts.class_figure(models)
     pictures = figures.reliability_figure(models, bins=bins)
     parts = [
@@ -47,6 +47,7 @@ def html_report(models: Sequence[Model], *, title: str, bins: int, made: str) ->
         f'<p class="quiet">{escape(made)} · calibrant {escape(__version__)}</p>',
         *(f"<p>{escape(note)}</p>" for m in models for note in m.notes),
         *(verdict_block(m) for m in sorted(models, key=lambda m: m.reference)),  # what is used comes first
+        *more,
         "<h2>Reliability</h2>",
         _picture(pictures, "Reliability diagrams with histograms of confidence"),
         '<p class="quiet">Each mark is a bin of rows with similar confidence, its area their share. Below the dashed '

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.errors import ConfigError, DataError, did_you_mean
-from calibrant.settings.heads import HeadConfig
+from calibrant.settings.heads import HeadConfig, HeadDataConfig
+from calibrant.train.data.folds import stable_folds
+from calibrant.train.heads.cross_validation import OutOfFold, cross_validate
 from calibrant.train.heads.features.cache import FeatureCache, FeatureRows
 from calibrant.train.heads.posthoc import PostHoc, fit_posthoc
 from calibrant.train.heads.scores import measure
@@ -72,6 +74,7 @@ class HeadResult:
     val_metrics: dict[str, float]  # with redraws the mean over all divisions
     test_metrics: dict[str, float] | None
     background: int | None = None  # class that macro_f1_fg leaves out
+    folds: NDArray[np.intp] | None = None  # of each row of val, where those were judged out of fold
 
     @property
     def corrections(self) -> dict[str, float]:
@@ -104,6 +107,11 @@ def run_experiment(
     cache, data = matrices.cache, config.data
     names = cache.class_names
     background = _background(data.background, names)
+    if data.folds is not None:
+        rows = _everything(matrices, data)
+        folds = stable_folds(rows.labels, rows.ids, data.folds, seed=config.seed)
+        test = matrices.averaged("test", data.test_views) if "test" in cache.manifest.splits else None
+        return cross_validated(config, rows, folds, names, test=test, background=background, device=device)
     labels = matrices.part("train", data.train_views[0]).labels
     has_val = "val" in cache.manifest.splits
     fold = hold_out(
@@ -182,6 +190,79 @@ def run_experiment(
         {name: float(np.mean([s[name] for s in scores])) for name in scores[0]},
         None if test is None or test_logits is None else metrics(test_logits, test.labels),
         background,
+    )
+
+
+def cross_validated(
+    config: HeadConfig,
+    rows: FeatureRows,
+    folds: NDArray[np.intp],
+    names: Sequence[str],
+    *,
+    test: FeatureRows | None = None,
+    background: int | None = None,
+    device: str | torch.device = "cpu",
+    on_fold: Callable[[], None] = lambda: None,
+) -> HeadResult:
+    """The head of all rows; temperature, strength and shifts see what K others said of rows they were not shown."""
+    x = torch.from_numpy(rows.features).to(device)
+    out = cross_validate(config, x, rows.labels, folds, len(names), on_fold=on_fold)
+    return head_result(config, rows, out, folds, names, test=test, background=background, device=device)
+
+
+def head_result(
+    config: HeadConfig,
+    rows: FeatureRows,
+    out: OutOfFold,
+    folds: NDArray[np.intp],
+    names: Sequence[str],
+    *,
+    test: FeatureRows | None = None,
+    background: int | None = None,
+    device: str | torch.device = "cpu",
+) -> HeadResult:
+    """The head of all rows, with what was said of those in `out`."""
+    classes = len(names)
+    x, y = torch.from_numpy(rows.features).to(device), torch.from_numpy(rows.labels).to(device)
+    trained = train_heads(config, x, y, classes)
+    counts = np.bincount(rows.labels, minlength=classes).astype(np.int64)
+    labels = rows.labels[out.rows]
+    claims = trained.loss is not None
+    posthoc = fit_posthoc(config.posthoc, out.logits, labels, counts, claims=claims, class_names=names)
+
+    def metrics(z: Logits, y: NDArray[np.int64]) -> dict[str, float]:
+        return measure(posthoc.probabilities(z), y, counts, background=background)
+
+    test_logits = None if test is None else _claimed(trained, torch.from_numpy(test.features).to(device))
+    return HeadResult(
+        config,
+        trained,
+        posthoc,
+        Fold(np.arange(len(rows.labels)), out.rows),
+        counts,
+        FeatureRows(tuple(rows.ids[i] for i in out.rows), labels, rows.features[out.rows]),
+        test,
+        out.logits,
+        test_logits,
+        metrics(out.logits, labels),
+        None if test is None or test_logits is None else metrics(test_logits, test.labels),
+        background,
+        folds[out.rows],
+    )
+
+
+def _everything(matrices: Matrices, data: HeadDataConfig) -> FeatureRows:
+    """Training and validation rows together, for folds."""
+    for name, idle in (("val_per_class", data.val_per_class is not None), ("imbalance", data.imbalance > 1)):
+        if idle:
+            raise ConfigError(f"data.folds judges all rows, and data.{name} takes some away", fix="set one of the two")
+    if data.train_views != data.test_views:
+        raise ConfigError("data.folds needs the same views to train and to test", where="data.train_views")
+    parts = [matrices.averaged(s, data.test_views) for s in ("train", "val") if s in matrices.cache.manifest.splits]
+    return FeatureRows(
+        tuple(i for p in parts for i in p.ids),
+        np.concatenate([p.labels for p in parts]),
+        np.concatenate([p.features for p in parts]),
     )
 
 

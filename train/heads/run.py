@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrant import plugins
 from calibrant._version import __version__
 from calibrant.artifacts.model_card import Prior
-from calibrant.artifacts.predictions import Predictions, PredictionsFile, Source
+from calibrant.artifacts.predictions import FOLD, OUT_OF_FOLD, Predictions, PredictionsFile, Source
 from calibrant.atomic import write_json, write_text
 from calibrant.calibration import Calibrator
 from calibrant.calibration.fitting import rows_sha256
@@ -80,9 +81,9 @@ def write_run(path: Path, cache: FeatureCache, result: HeadResult, *, data: Path
         None if taus is None else tuple(float(v) for v in taus),
         {"name": m.model["name"], "sha256": sha, "run": path.resolve().name},
     )
-    _write_predictions(path / "predictions" / "val.parquet", result.val, result.val_logits, source, "val")
+    _write_predictions(path / "predictions", result.val, result.val_logits, source, held_out(result), result.folds)
     if result.test is not None and result.test_logits is not None:
-        _write_predictions(path / "predictions" / "test.parquet", result.test, result.test_logits, source, "test")
+        _write_predictions(path / "predictions", result.test, result.test_logits, source, "test")
     if posthoc.changes:
         formula_file(path, result, source).save(path / CALIBRATOR_FILE)
     command = export_command(path, result) if deployable else None
@@ -95,12 +96,12 @@ def write_run(path: Path, cache: FeatureCache, result: HeadResult, *, data: Path
 def formula_file(path: Path, result: HeadResult, source: Source) -> Calibrator:
     """The whole formula of the head: map, prior correction (total strength absorbed + tau / T) and what they saw."""
     posthoc, labels, config = result.posthoc, result.val.labels, result.config.posthoc
-    counts = result.counts
+    counts, file = result.counts, path / "predictions" / f"{held_out(result)}.parquet"
     train = tuple(shares(counts, smooth=0.0 if counts.min() > 0 else 1.0).tolist())
     context: dict[str, Any] = {
         "rows": len(labels), "prior": (np.bincount(labels, minlength=len(counts)) / len(labels)).tolist(),
-        "sha256": PredictionsFile.open(path / "predictions" / "val.parquet").sha256(),
-        "rows_sha256": rows_sha256(result.val_logits, labels), "path": "val.parquet", "model": dict(source.model),
+        "sha256": PredictionsFile.open(file).sha256(),
+        "rows_sha256": rows_sha256(result.val_logits, labels), "path": file.name, "model": dict(source.model),
         "by_hand": bool(config.recall or config.precision or config.temperature == "per-class"),
     }  # fmt: skip
     if posthoc.strength:
@@ -144,7 +145,16 @@ def summary(result: HeadResult, cache: FeatureCache, command: str | None) -> dic
     }  # fmt: skip
 
 
-def _write_predictions(file: Path, part: FeatureRows, logits: Any, source: Source, split: str) -> None:
-    Predictions(part.ids, part.labels, np.asarray(logits, np.float32), source, split=(split,) * len(part.labels)).write(
-        file
+def held_out(result: HeadResult) -> str:
+    """What the file of the rows is called that the head is judged by: out of fold, or validation."""
+    return "val" if result.folds is None else OUT_OF_FOLD
+
+
+def _write_predictions(
+    folder: Path, part: FeatureRows, logits: Any, source: Source, split: str, folds: NDArray[np.intp] | None = None
+) -> None:
+    groups = {} if folds is None else {FOLD: tuple(map(str, folds))}
+    rows = Predictions(
+        part.ids, part.labels, np.asarray(logits, np.float32), source, split=(split,) * len(part.labels), groups=groups
     )
+    rows.write(folder / f"{split}.parquet")

@@ -157,8 +157,14 @@ def offline_if(offline: bool) -> Iterator[None]:
 
 
 def _is_cached(hub_id: str | None) -> bool:
+    return hub_file(hub_id) is not None
+
+
+def hub_file(hub_id: str | None) -> Path | None:
+    """The weights in the hub's cache on this machine."""
     if not hub_id:
-        return False
+        return None
     from huggingface_hub import try_to_load_from_cache
 
-    return isinstance(try_to_load_from_cache(hub_id.partition("@")[0], "model.safetensors"), str)
+    found = try_to_load_from_cache(hub_id.partition("@")[0], "model.safetensors")
+    return Path(found) if isinstance(found, str) else None

@@ -11,7 +11,8 @@ uncalibrated model claims.
 
 Where the outcome is independent (see `foreign.outcome`), a column `labels` (fixed-size list of int8: 0, 1, null where
 unknown) takes the place of `label`, and sigmoid that of softmax. `weight` (double) and `group`, `group_NAME` (string)
-are kept where somebody else's file has them.
+are kept where somebody else's file has them; rows of the split "oof" were each judged by a model that was trained
+without their `group_fold`.
 
 Files of other kinds (npz, npy, CSV, other Parquet, JSON lines, .pt) are read by `foreign.read`, whole.
 """
@@ -19,13 +20,15 @@ Files of other kinds (npz, npy, CSV, other Parquet, JSON lines, .pt) are read by
 from __future__ import annotations
 
 from calibrant.artifacts.predictions.file import PredictionsFile, read_predictions
-from calibrant.artifacts.predictions.rows import Predictions
+from calibrant.artifacts.predictions.rows import FOLD, OUT_OF_FOLD, Predictions
 from calibrant.artifacts.predictions.shard import is_own
 from calibrant.artifacts.predictions.source import FORMAT_VERSION, Source
 from calibrant.artifacts.predictions.writer import PredictionsWriter
 
 __all__ = [
+    "FOLD",
     "FORMAT_VERSION",
+    "OUT_OF_FOLD",
     "Predictions",
     "PredictionsFile",
     "PredictionsWriter",

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from calibrant.artifacts.predictions.source import Source
 from calibrant.artifacts.predictions.writer import PredictionsWriter
 
+OUT_OF_FOLD = "oof"  # split of rows that were judged by models trained without their fold
+FOLD = "fold"  # the group that says which
+
 
 @dataclass(frozen=True)
 class Predictions:

@@ -149,7 +149,7 @@ def cross_fitted_as(
     labels: NDArray[np.int64],
     where: Path | None,
     *,
-    folds: int,
+    folds: int | NDArray[np.intp],
 ) -> Matrix:
     """Each row through a map that was fitted on the other parts, inside the same expression."""
     settings, weights = as_fitted(calibrator, labels, where)

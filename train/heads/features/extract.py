@@ -98,13 +98,16 @@ def read_splits(path: Path, *, test_fraction: float = 0.0) -> tuple[tuple[str, .
     return listing.class_names, {"train" if name == ALL else name: images for name, images in listing.sets.items()}
 
 
-def extract(config: FeatureConfig) -> Extracted:
-    """Make what is missing of the cache `config.out`; refuse one that was made with anything else."""
+def extract(config: FeatureConfig, given: tuple[tuple[str, ...], dict[str, ImageSet]] | None = None) -> Extracted:
+    """Make what is missing of the cache `config.out`; refuse one that was made with anything else.
+
+    `given`: class names and splits in the place of those of `config.data`, some of whose images may be left out.
+    """
     for view in config.views:
         check_view(view)
     if len(set(config.views)) != len(config.views):
         raise ConfigError("a view is named twice", where="--view")
-    class_names, splits = read_splits(config.data, test_fraction=config.test_fraction)
+    class_names, splits = given or read_splits(config.data, test_fraction=config.test_fraction)
     for name in config.splits:
         if name not in splits:
             raise DataError(f'has no split "{name}"', where=config.data, fix=did_you_mean(name, splits))
