@@ -46,7 +46,8 @@ def stable_folds(labels: NDArray[np.int64], groups: Sequence[str], folds: int, *
 def held_out(labels: NDArray[np.int64], groups: Sequence[str], share: float, *, seed: int = 42) -> NDArray[np.bool_]:
     """(N,) which rows are laid aside: a share of every class, the same whatever else is divided later."""
     parts = round(1 / share)
-    return stable_folds(labels, groups, parts, seed=seed + 1) == 0
+    aside: NDArray[np.bool_] = np.equal(stable_folds(labels, groups, parts, seed=seed + 1), 0)
+    return aside
 
 
 def _hash(seed: int, name: str) -> str:

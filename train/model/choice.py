@@ -22,7 +22,7 @@ SCRATCH = "resnet18"  # where no weights can be had
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenBackbone:
     """A model of timm and where its weights come from."""
 
     model: str
@@ -41,20 +41,20 @@ class Choice:
         return f"{self.model}, weights {words[self.origin]}" if self.pretrained else f"{self.model} from scratch"
 
 
-def choose(preset: str, *, model: str | None = None, weights: Path | None = None) -> Choice:
+def choose(preset: str, *, model: str | None = None, weights: Path | None = None) -> ChosenBackbone:
     """What was named, else the first that is cached, else the first that the hub gives, else none."""
     if weights is not None:
-        return Choice(_named(model or _of_file(weights)), "file", weights)
+        return ChosenBackbone(_named(model or _of_file(weights)), "file", weights)
     if model is not None:
         name = _named(model)
-        return Choice(name, _origin(name))
+        return ChosenBackbone(name, _origin(name))
     order = [name for known in (preset, *PREFERRED) for name in PREFERRED[known]]
     names = list(dict.fromkeys(order))
     cached = [name for name in names if is_cached(name)] or cached_models()
     if cached:
-        return Choice(cached[0], "cache")
+        return ChosenBackbone(cached[0], "cache")
     first = PREFERRED[preset][0]
-    return Choice(first, "hub") if weights_at_hand(first) else Choice(SCRATCH, "none")
+    return ChosenBackbone(first, "hub") if weights_at_hand(first) else ChosenBackbone(SCRATCH, "none")
 
 
 def is_cached(name: str) -> bool:

@@ -112,7 +112,7 @@ def divided(listing: ImageListing, found: DataCheck, *, seed: int) -> Rows:
         raise DataError("no image can judge: every class has one picture only", where=listing.where, fix="add images")
     return Rows(
         listing, found, whole.rows(learn), whole.rows(test) if len(test) else None, folds, judged, leaked, given
-    )  # fmt: skip
+    )
 
 
 def _folds(labels: NDArray[np.int64], names: list[str], seed: int) -> NDArray[np.intp]:

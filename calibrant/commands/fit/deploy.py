@@ -37,10 +37,11 @@ def calibrate(wanted: Wanted, project: Project, step: str) -> dict[str, Any]:
     return project.finish(
         step,
         {
-            "rows": file.stem, "temperature": fitted.calibrator.parameters.get("temperature"),
+            "rows": file.stem,
+            "temperature": fitted.calibrator.parameters.get("temperature"),
             "prior": prior_in_words(wanted),
         },
-    )  # fmt: skip
+    )
 
 
 def prior_in_words(wanted: Wanted) -> str:

@@ -14,7 +14,7 @@ from calibrant.commands.fit.project import Project
 
 if TYPE_CHECKING:
     from calibrant.train.heads.features.cache import FeatureCache, FeatureRows
-    from calibrant.train.model.choice import Choice
+    from calibrant.train.model.choice import ChosenBackbone
 
 FEATURES = "features"
 CHOSEN = f"{FEATURES}/chosen-nll.npy"  # row and NLL of what the kept head judged
@@ -29,7 +29,7 @@ class Pace:
     seconds: float
 
 
-def pace(wanted: Wanted, choice: Choice, images: int, clock: Clock, project: Project) -> Pace:
+def pace(wanted: Wanted, choice: ChosenBackbone, images: int, clock: Clock, project: Project) -> Pace:
     """Measured once; the size that a budget allows is kept for later sittings."""
     from calibrant.train.heads.device import chosen_device
     from calibrant.train.heads.features.backbone import load_backbone
@@ -55,7 +55,9 @@ def pace(wanted: Wanted, choice: Choice, images: int, clock: Clock, project: Pro
     return Pace(chosen, seconds)
 
 
-def extract(wanted: Wanted, project: Project, choice: Choice, rows: Rows, size: int, *, workers: int) -> FeatureCache:
+def extract(
+    wanted: Wanted, project: Project, choice: ChosenBackbone, rows: Rows, size: int, *, workers: int
+) -> FeatureCache:
     """Goes on where it stopped: the cache is complete shard by shard."""
     from calibrant.train.heads.features.extract import FeatureConfig
     from calibrant.train.heads.features.extract import extract as make

@@ -54,7 +54,7 @@ def _predict_test(wanted: Wanted, project: Project, rows: Rows, cache: FeatureCa
     else:
         device = pick_device(wanted.device, Ranks())
         run.network.to(device)
-        source = EvalSource(rows.test, run.preprocessing, cache=False, workers=0, what="test images")
+        source = EvalSource(rows.test, run.preprocessing, cache=False, workers=0, skip_bad=False, what="test images")
         write_predictions(run, source, file, split="test", device=device, batch_size=64)
     if rows.leaked.any():
         clean = np.flatnonzero(~rows.leaked)

@@ -17,7 +17,7 @@ from calibrant.errors import CheckFailed
 
 if TYPE_CHECKING:
     from calibrant.calibration.report.figures import Model
-    from calibrant.train.model.choice import Choice
+    from calibrant.train.model.choice import ChosenBackbone
 
 _STEPS = 7
 _ROWS = {"oof": "rows that the head had not seen (out of fold)", "val": "rows that were not trained on"}
@@ -81,15 +81,15 @@ def run(wanted: Wanted, where: Path, *, overwrite: bool, workers: int, say: Call
     return _report(wanted, project, rows, said, choice, tried, tuned, plan, models, proof, clock)
 
 
-def _chosen(wanted: Wanted, project: Project) -> Choice:
+def _chosen(wanted: Wanted, project: Project) -> ChosenBackbone:
     """The backbone, the same in every sitting."""
-    from calibrant.train.model.choice import Choice, choose
+    from calibrant.train.model.choice import ChosenBackbone, choose
 
     known = project.done("backbone")
     if known is None:
         made = choose(wanted.preset, model=wanted.model, weights=wanted.weights)
         known = project.finish("backbone", {"model": made.model, "origin": made.origin})
-    return Choice(known["model"], known["origin"], wanted.weights)
+    return ChosenBackbone(known["model"], known["origin"], wanted.weights)
 
 
 def _best(tried: dict[str, Any]) -> str:
@@ -113,7 +113,7 @@ def _report(
     project: Project,
     rows: Rows,
     said: list[str],
-    choice: Choice,
+    choice: ChosenBackbone,
     tried: dict[str, Any],
     tuned: dict[str, Any] | None,
     plan: dict[str, Any],

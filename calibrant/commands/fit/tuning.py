@@ -15,13 +15,15 @@ from calibrant.commands.fit.project import Project
 
 if TYPE_CHECKING:
     from calibrant.train.data.split import Splits
-    from calibrant.train.model.choice import Choice
+    from calibrant.train.model.choice import ChosenBackbone
 
 TUNED, FROZEN = "fine-tuned", "frozen-head"
 _RUN = ("config.json", "model.safetensors", "metrics.jsonl", "head.json", "predictions", "tb", "calibrator.json")
 
 
-def planned(wanted: Wanted, project: Project, choice: Choice, rows: Rows, pace: Pace, clock: Clock) -> dict[str, Any]:
+def planned(
+    wanted: Wanted, project: Project, choice: ChosenBackbone, rows: Rows, pace: Pace, clock: Clock
+) -> dict[str, Any]:
     """Epochs, and why so many; decided once, so that a later sitting goes on with the same schedule."""
     known = project.done("plan")
     if known is not None:
@@ -44,7 +46,9 @@ def planned(wanted: Wanted, project: Project, choice: Choice, rows: Rows, pace: 
     return project.finish("plan", {"epochs": epochs, "images": images, "why": why})
 
 
-def tune(wanted: Wanted, project: Project, choice: Choice, rows: Rows, pace: Pace, epochs: int) -> dict[str, Any]:
+def tune(
+    wanted: Wanted, project: Project, choice: ChosenBackbone, rows: Rows, pace: Pace, epochs: int
+) -> dict[str, Any]:
     """Train on four fifths, judge on the fifth whose rows the head was judged on too."""
     known = project.done("tuning")
     if known is not None:
@@ -112,19 +116,23 @@ def _splits(rows: Rows) -> Splits:
     )
 
 
-def _config(wanted: Wanted, choice: Choice, run: Path, size: int, epochs: int) -> Any:
+def _config(wanted: Wanted, choice: ChosenBackbone, run: Path, size: int, epochs: int) -> Any:
     from calibrant.train.config import train_config
 
     return train_config(
         {
-            "out": str(run), "seed": wanted.seed,
+            "out": str(run),
+            "seed": wanted.seed,
             "model": {"name": choice.model, "image_size": size, "pretrained": choice.pretrained and not choice.weights}
             | ({} if choice.weights is None else {"weights": str(choice.weights)}),
             "schedule": {"epochs": epochs},
             "engine": {
-                "batch_size": BATCH, "device": wanted.device, "frozen_head": "off", "keep": "last",
+                "batch_size": BATCH,
+                "device": wanted.device,
+                "frozen_head": "off",
+                "keep": "last",
                 "tensorboard": False,
             },
         },
         where="calibrant fit",
-    )  # fmt: skip
+    )

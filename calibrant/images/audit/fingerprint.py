@@ -44,7 +44,8 @@ def is_blank(image: Image.Image) -> bool:
 def _dct() -> NDArray[np.float64]:
     """(8, 32) the eight lowest rows of the DCT II."""
     k, n = np.arange(8)[:, None], np.arange(SIDE)[None]
-    return np.cos(np.pi / SIDE * (n + 0.5) * k)
+    rows: NDArray[np.float64] = np.cos(np.pi / SIDE * (n + 0.5) * k)
+    return rows
 
 
 def _packed(bits: NDArray[np.bool_]) -> int:

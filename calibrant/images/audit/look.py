@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,11 +32,14 @@ class Look:
 
 def look_at(images: ImageSet, *, workers: int = 1) -> list[Look]:
     """A look at every image, in their order."""
-    shown = {"what": "looking at the images", "total": len(images), "unit": "img"}
+
+    def shown(looks: Iterable[Look]) -> list[Look]:
+        return list(progress(looks, what="looking at the images", total=len(images), unit="img"))
+
     if workers < 2:
-        return [_look(images, i) for i in progress(range(len(images)), **shown)]
+        return shown(_look(images, i) for i in range(len(images)))
     with ThreadPoolExecutor(workers) as pool:
-        return list(progress(pool.map(lambda i: _look(images, i), range(len(images))), **shown))
+        return shown(pool.map(lambda i: _look(images, i), range(len(images))))
 
 
 def _look(images: ImageSet, i: int) -> Look:
