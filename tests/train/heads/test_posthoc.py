@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.calibration import Calibrator
+from calibrant.calibration import Calibrator, fit, metrics
 from calibrant.calibration.adjustment import adjusted_probabilities
 from calibrant.settings.heads import PostHocConfig
 from calibrant.train.heads.posthoc import (
@@ -176,3 +176,27 @@ def test_class_slopes_are_fitted_inside_the_whole_formula() -> None:
     found = fit_posthoc(PostHocConfig(adjust=1.0, temperature="per-class"), z, y, COUNTS)
     assert found.strength == pytest.approx(1.0, rel=0.03)
     assert found.weights == pytest.approx([1, 1, 1, 1], rel=0.05)
+
+
+def macro(z: Floats, y: np.ndarray[tuple[int], np.dtype[np.int64]]) -> float:
+    said = z.argmax(axis=1)
+    each = [(2 * int(((said == k) & (y == k)).sum()), int((said == k).sum()) + int((y == k).sum())) for k in set(y)]
+    return sum(hit / both for hit, both in each) / len(each)
+
+
+def test_the_chosen_strength_never_lowers_the_score_that_it_is_chosen_by() -> None:
+    for seed in range(120):
+        z, y = sample(40, np.zeros(4), seed)
+        z = z + 0.1 * RATIO
+        assert macro(z - choose_strength(z, y, RATIO) * RATIO, y) >= macro(z, y) - 1e-12
+
+
+def test_a_head_on_skewed_rows_is_as_calibrated_as_a_plain_temperature() -> None:
+    """Rows with the class shares of training: nothing is weighted to others behind the user's back."""
+    rng = np.random.default_rng(0)
+    y = rng.choice(4, 24000, p=COUNTS / COUNTS.sum())
+    z = 2.5 * (1.2 * np.eye(4)[y] + rng.normal(size=(len(y), 4))) + np.log(COUNTS / COUNTS.sum())
+    val, test = slice(0, 4000), slice(4000, None)
+    head = fit_posthoc(PostHocConfig(temperature="global"), z[val], y[val], COUNTS).probabilities(z[test])
+    plain = fit("temperature", z[val], y[val]).probabilities(z[test])
+    assert metrics.ece(head, y[test]) == pytest.approx(metrics.ece(plain, y[test]), abs=0.003)
