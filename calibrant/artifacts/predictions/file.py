@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.foreign.kinds import Kind
 from calibrant.artifacts.foreign.precision import EXACT_FLOOR
-from calibrant.artifacts.predictions.columns import is_group
-from calibrant.artifacts.predictions.rows import Predictions, concatenated
+from calibrant.artifacts.predictions.columns import group_column, is_group
+from calibrant.artifacts.predictions.rows import FOLD, Predictions, concatenated
 from calibrant.artifacts.predictions.shard import describe, from_arrow, is_own
 from calibrant.artifacts.predictions.source import Source
 from calibrant.errors import DataError
@@ -149,12 +149,12 @@ class PredictionsFile:
                     yield from_arrow(batch, self.source, shard)
 
     def group_columns(self) -> dict[str, tuple[str | None, ...]]:
-        """Columns that name groups, and their values for the labelled rows; logits are not read."""
+        """Columns that name groups, and their values for the labelled rows; logits are not read. Folds are none."""
         if self.foreign is not None:
             return dict(self.foreign.labelled().groups)
         import pyarrow.parquet as pq
 
-        names = [n for n in pq.read_schema(self.shards[0]).names if is_group(n)]
+        names = [n for n in pq.read_schema(self.shards[0]).names if is_group(n) and n != group_column(FOLD)]
         names = [n for n in names if all(n in pq.read_schema(shard).names for shard in self.shards)]
         if not names or self.source.independent or "label" not in pq.read_schema(self.shards[0]).names:
             return {}

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
+from calibrant.artifacts.predictions import Predictions, PredictionsFile, Source
+from calibrant.calibration.evaluate_files import evaluate_files
+from calibrant.calibration.fitting import fit_file
 from calibrant.errors import DataError
 from calibrant.train.data.folds import stable_folds
 from calibrant.train.heads.config import head_config
@@ -64,3 +69,31 @@ def test_paired_difference_by_hand() -> None:
     mean, error = difference(np.asarray([1.0, 2.0, 4.0]), np.asarray([0.0, 2.0, 2.0]))
     assert mean == 1.0
     assert error == pytest.approx(1 / np.sqrt(3))
+
+
+def test_rows_out_of_fold_calibrate_by_their_own_folds_which_are_no_groups(tmp_path: Path) -> None:
+    """A file of `calibrant head --set data.folds`: whoever was fitted on it is judged by its folds, unasked."""
+    rng = np.random.default_rng(4)
+    labels = rng.integers(0, 3, 300)
+    logits = (3 * np.eye(3)[labels] + 2 * rng.normal(size=(300, 3))).astype(np.float32)
+    folds = tuple(str(i % 4) for i in range(300))
+    rows = Predictions(
+        tuple(map(str, range(300))), labels, logits, Source(("a", "b", "c"), (0.3, 0.3, 0.4)), split=("oof",) * 300,
+        groups={"fold": folds},
+    )  # fmt: skip
+    rows.write(tmp_path / "oof.parquet")
+    calibrator = fit_file(tmp_path / "oof.parquet")
+    assert calibrator.fitted_on["rows_are"] == "oof"
+    calibrator.save(tmp_path / "c.json")
+    _, through = evaluate_files([tmp_path / "oof.parquet"], [tmp_path / "c.json"])
+    expected = tempered_nll(logits, labels, np.asarray(folds, np.int64)).mean()
+    assert through.evaluation.metrics["nll"].value == pytest.approx(expected, rel=1e-6)
+    assert not through.in_sample
+    assert PredictionsFile.open(tmp_path / "oof.parquet").group_columns() == {}
+
+
+def test_rows_that_trained_are_refused_for_calibration(tmp_path: Path) -> None:
+    z = 3 * np.eye(2, dtype=np.float32) - 1
+    Predictions(("a", "b"), np.arange(2), z, Source(("x", "y")), split=("train",) * 2).write(tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="that the model was trained on"):
+        fit_file(tmp_path / "t.parquet")
