@@ -129,10 +129,8 @@ CASES = {
     "vector, inside": ("--adjust", "1"),
     "structured, inside": ("--adjust", "1"),
     "isotonic, behind": ("--adjust", "1", "--rows-follow", "train"),
-    "temperature, behind, 1.5": ("--adjust", "1.5", "--rows-follow", "train"),
     "temperature, train": ("--adjust", "1", "--target-prior", "train"),
     "vector, behind": ("--adjust", "1", "--rows-follow", "train"),
-    "structured, behind": ("--adjust", "1", "--rows-follow", "train"),
     "isotonic, train": ("--adjust", "1", "--target-prior", "train"),
     "temperature, shares": ("--adjust", "0.5", "--target-prior", "0.1,0.2,0.3,0.4"),
 }
