@@ -12,7 +12,7 @@ from pathlib import Path
 from calibrant.errors import DataError
 from calibrant.images.audit.fingerprint import SIDE, hashes, is_blank
 from calibrant.images.decode import open_image
-from calibrant.images.image_set import ImageSet
+from calibrant.images.image_set import Given, ImageSet, Packed
 from calibrant.progress import progress
 
 
@@ -45,12 +45,13 @@ def look_at(images: ImageSet, *, workers: int = 1) -> list[Look]:
 def _look(images: ImageSet, i: int) -> Look:
     id = images.ids[i]
     try:
-        if images.pixels is not None:
-            content = images.pixels[i].tobytes()
+        file = None if images.files is None else images.files[i]
+        if file is None or isinstance(file, Given):  # pixels, or a data set's own picture: there is no file to read
             image = images.image(i)
+            content = image.tobytes()
             width, height = image.size
         else:
-            content = _content(images, i)
+            content = _content(file, id)
             width, height = _size(content)
             image = open_image(content, name=id, at_least=2 * SIDE)
     except DataError as error:
@@ -59,13 +60,11 @@ def _look(images: ImageSet, i: int) -> Look:
     return Look(id, hashlib.sha256(content).hexdigest(), width, height, p, d, is_blank(image))
 
 
-def _content(images: ImageSet, i: int) -> bytes:
-    assert images.files is not None
-    file = images.files[i]
+def _content(file: Path | Packed, id: str) -> bytes:
     try:
         return file.read_bytes() if isinstance(file, Path) else file.read()
     except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror or error})", where=images.ids[i]) from None
+        raise DataError(f"cannot be read ({error.strerror or error})", where=id) from None
 
 
 def _size(content: bytes) -> tuple[int, int]:
