@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from calibrant.dashboard import settings
-from calibrant.dashboard.folder.artifacts import Shelf
+from calibrant.dashboard.folder.artifacts import FolderIndex
 from calibrant.dashboard.folder.index import scan
 from calibrant.dashboard.views import laboratory, reliability, training, tryit
 from calibrant.dashboard.views.decide import page as decide
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 # address: (title, function); the first is the start page. No icons: the browser would fetch a page's icon, as the
 # picture of its tab, from a font server far away.
-PAGES: dict[str, tuple[str, Callable[[Shelf], None]]] = {
+PAGES: dict[str, tuple[str, Callable[[FolderIndex], None]]] = {
     "overview": ("Overview", overview.render),
     "reliability": ("Reliability", reliability.render),
     "decide": ("Decide", decide.render),
@@ -51,7 +51,7 @@ def navigation() -> Any:
     return st.navigation([*pages, again], position="top")
 
 
-def _guarded(render: Callable[[Shelf], None]) -> Callable[[], None]:
+def _guarded(render: Callable[[FolderIndex], None]) -> Callable[[], None]:
     """The page; what a file can cause becomes a message on it, and the other pages go on."""
 
     def page() -> None:

@@ -102,12 +102,12 @@ def of_statistics(statistics: Statistics) -> dict[str, Any]:
     return {k: float(found[k].value) for k in keys if k in found}
 
 
-def of_shelf(root: Path) -> dict[str, Any]:
-    shelf = scan(root)
+def of_index(root: Path) -> dict[str, Any]:
+    folder_index = scan(root)
     return {
-        "runs": [run.name for run in shelf.runs], "models": [m.name for m in shelf.models],
-        "calibrators": [c.name for c in shelf.calibrators], "logs": [f.name for f in shelf.feedback],
-        "features": [f.name for f in shelf.features], "troubles": [t.where for t in shelf.troubles],
+        "runs": [run.name for run in folder_index.runs], "models": [m.name for m in folder_index.models],
+        "calibrators": [c.name for c in folder_index.calibrators], "logs": [f.name for f in folder_index.feedback],
+        "features": [f.name for f in folder_index.features], "troubles": [t.where for t in folder_index.troubles],
     }  # fmt: skip
 
 
@@ -213,7 +213,7 @@ def test_statistics_kept_beside_predictions_are_made_again_where_they_lack_what_
 
 
 def test_the_dashboard_finds_every_artifact() -> None:
-    same(of_shelf(V1), RECORDED["shelf"])
+    same(of_index(V1), RECORDED["shelf"])
 
 
 @pytest.mark.parametrize("name", ["run", "plain", "head"])

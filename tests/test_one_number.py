@@ -181,11 +181,11 @@ def _all_readers_agree(
     assert all(number in page for number in wanted)
     assert "top5_accuracy" not in found  # of four classes
     assert all(f"<span>{text}<" in page or f'"best">{text}<' in page for text in as_printed(found).values())
-    shelf = scan(run.parent)
-    shown = next(r for r in shelf.runs if r.path == run)
+    folder_index = scan(run.parent)
+    shown = next(r for r in folder_index.runs if r.path == run)
     test = shown.find("test")
     assert test is not None
-    ref = next(c for c in shelf.calibrators_for(shown, test) if c.path == run / "calibrator.json")
+    ref = next(c for c in folder_index.calibrators_for(shown, test) if c.path == run / "calibrator.json")
     scores = measures.scores(Scored.of(test, ref)).metrics
     assert (f"{scores['nll'].value:.4f}", f"{100 * scores['ece'].value:.2f} %") == wanted
     # every number, and the interval beside it, not only these two

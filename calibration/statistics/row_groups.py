@@ -74,7 +74,7 @@ def of_rows(
 
 
 def of_probabilities(
-    probs: NDArray[np.float64], labels: NDArray[np.int64], columns: Columns, judged: Judged
+    probs: NDArray[np.floating[Any]], labels: NDArray[np.int64], columns: Columns, judged: Judged
 ) -> dict[tuple[str, str], Statistics]:
     return {(c, v): statistics_of_probabilities(probs[rows], labels[rows]) for c, v, rows in _split(columns, judged)}
 

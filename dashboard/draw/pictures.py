@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrant.dashboard.folder.artifacts import PredictionsRef, Run, Shelf
+from calibrant.dashboard.folder.artifacts import FolderIndex, PredictionsRef, Run
 from calibrant.dashboard.folder.files import Stamp, inside, stamp
 from calibrant.errors import CalibrantError, DataError
 from calibrant.images.decode import open_image
@@ -23,7 +23,9 @@ MAX_PIXELS = 64_000_000
 _SPLITS = ("train", "val", "test")
 
 
-def folders(shelf: Shelf, run: Run, predictions: PredictionsRef, named: Iterable[Path]) -> tuple[Path, ...]:
+def folders(
+    folder_index: FolderIndex, run: Run, predictions: PredictionsRef, named: Iterable[Path]
+) -> tuple[Path, ...]:
     """Folders that the ids of the predictions may be relative to, all below the dashboard's folder or a --images one.
 
     Ids may be relative to the folder of their split: train/a/1.png and test/a/1.png are both "a/1.png", so where a
@@ -32,10 +34,10 @@ def folders(shelf: Shelf, run: Run, predictions: PredictionsRef, named: Iterable
     named = tuple(named)
     candidates = list(named)
     owner = predictions.source.model.get("run")
-    related = [run, *(r for r in shelf.runs if r.path.name == owner)]
+    related = [run, *(r for r in folder_index.runs if r.path.name == owner)]
     candidates += [path for r in related for path in _configured(r)]
     candidates += [base / "images" for r in related for base in (r.path, r.path.parent)]
-    allowed = (shelf.root, *named)
+    allowed = (folder_index.root, *named)
     found: list[Path] = []
     for folder in candidates:
         if folder.exists() and any(inside(root, folder) for root in allowed):

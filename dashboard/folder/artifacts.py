@@ -98,7 +98,7 @@ class FeedbackRef:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class FolderIndex:
     """Everything below the folder, in order of name."""
 
     root: Path

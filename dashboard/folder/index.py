@@ -1,4 +1,4 @@
-"""Looks through the folder and puts what it finds on the shelf.
+"""Looks through the folder and lists what it finds in an index.
 
 A file that cannot be read becomes a `Trouble` and the rest goes on. A name that came from a link is looked up among
 the found ones, never joined to a path.
@@ -18,10 +18,10 @@ from calibrant.dashboard.folder.artifacts import (
     CalibratorRef,
     FeaturesRef,
     FeedbackRef,
+    FolderIndex,
     Model,
     PredictionsRef,
     Run,
-    Shelf,
     TokenGallery,
 )
 from calibrant.dashboard.folder.contents import calibrator_of, card_of, header_of, object_of, tokens_of
@@ -38,7 +38,7 @@ _RUN_FILES = ("config.json", "metrics.jsonl")
 _NO_TABLES = (".stats.npz", "metrics.jsonl", FEEDBACK_SUFFIX)
 
 
-def scan(root: Path) -> Shelf:
+def scan(root: Path) -> FolderIndex:
     """Looks through the folder. Reads only headers and small files, and those only when they changed."""
     troubles: list[Trouble] = []
     files = list(walk(root, troubles))
@@ -74,7 +74,7 @@ def scan(root: Path) -> Shelf:
     ]
     logs = sorted({p.parent for p in files if p.name.endswith(FEEDBACK_SUFFIX)})
     feedback = tuple(FeedbackRef(name_below(root, folder), folder) for folder in logs)
-    return Shelf(
+    return FolderIndex(
         root,
         tuple(sorted(runs, key=lambda r: r.name)),
         tuple(sorted(models, key=lambda m: m.name)),

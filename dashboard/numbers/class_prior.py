@@ -10,7 +10,7 @@ import streamlit as st
 from numpy.typing import NDArray
 
 from calibrant.artifacts.predictions import Source
-from calibrant.dashboard.folder.artifacts import PredictionsRef, Shelf
+from calibrant.dashboard.folder.artifacts import FolderIndex, PredictionsRef
 from calibrant.dashboard.numbers import measures, traffic
 from calibrant.dashboard.numbers.measures import Target
 from calibrant.dashboard.numbers.predictions_through import Scored
@@ -26,9 +26,9 @@ _LABELS = {
 _MOST_OTHERS = 200
 
 
-def control(shelf: Shelf, predictions: PredictionsRef, *, disabled: bool) -> Target:
+def control(folder_index: FolderIndex, predictions: PredictionsRef, *, disabled: bool) -> Target:
     """The chosen prior; None, the rows' own, where it cannot apply."""
-    others = _others(shelf, predictions)
+    others = _others(folder_index, predictions)
     options = [AS_IS, UNIFORM, *([TRAINING] if predictions.source.train_prior else []), *others, TYPED]
     chosen = controls.choose(
         "Class prior",
@@ -49,29 +49,29 @@ def control(shelf: Shelf, predictions: PredictionsRef, *, disabled: bool) -> Tar
         return _of_rows_here(source.train_prior or (), predictions)
     if chosen == TYPED:
         return _typed(predictions)
-    return _of_rows_here(_counted(shelf, chosen, source), predictions)
+    return _of_rows_here(_counted(folder_index, chosen, source), predictions)
 
 
-def _others(shelf: Shelf, predictions: PredictionsRef) -> dict[str, str]:
+def _others(folder_index: FolderIndex, predictions: PredictionsRef) -> dict[str, str]:
     """Label sets whose class shares can be taken over: key in the address -> what the reader sees."""
     names = predictions.source.class_names
     found = {}
-    for run in shelf.runs:
+    for run in folder_index.runs:
         for other in run.predictions:
             if other.path != predictions.path and other.source.class_names == names:
                 found[f"rows:{run.name}/{other.name}"] = f"as the labels of {run.name}/{other.name}"
-    for log in shelf.feedback:
+    for log in folder_index.feedback:
         found[f"served:{log.name}"] = f"as the labels served, {log.name}"
     return dict(list(found.items())[:_MOST_OTHERS])
 
 
-def _counted(shelf: Shelf, key: str, source: Source) -> Sequence[float]:
+def _counted(folder_index: FolderIndex, key: str, source: Source) -> Sequence[float]:
     """Rows of each class among the labels of another set, or of a feedback log."""
     kind, _, name = key.partition(":")
     if kind == "served":
-        log = next(f for f in shelf.feedback if f.name == name)
+        log = next(f for f in folder_index.feedback if f.name == name)
         return served_labels(log.path, source.class_names)
-    for run in shelf.runs:
+    for run in folder_index.runs:
         for other in run.predictions:
             if f"{run.name}/{other.name}" == name:
                 counts: list[float] = measures.statistics(Scored.of(other)).by_true.rows.tolist()

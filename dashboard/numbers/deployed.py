@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.artifacts.predictions import PredictionsFile
 from calibrant.calibration.formula import Formula
-from calibrant.dashboard.folder.artifacts import Model, PredictionsRef, Run, Shelf
+from calibrant.dashboard.folder.artifacts import FolderIndex, Model, PredictionsRef, Run
 from calibrant.dashboard.folder.contents import card_of
 from calibrant.dashboard.folder.files import Stamp
 from calibrant.errors import DataError
@@ -37,11 +37,11 @@ def reference_confidence(files: tuple[Stamp, ...], model: Stamp) -> NDArray[np.f
     return np.concatenate(found)
 
 
-def rows_of(shelf: Shelf, owner: Run | Model) -> tuple[Run, tuple[PredictionsRef, ...]]:
+def rows_of(folder_index: FolderIndex, owner: Run | Model) -> tuple[Run, tuple[PredictionsRef, ...]]:
     """The run whose predictions judge it, and these predictions."""
     if isinstance(owner, Run):
         return owner, owner.predictions
-    found = held_out(shelf, owner)
+    found = held_out(folder_index, owner)
     if found is None:
         raise DataError("no predictions of its weights are here", where=owner.name)
     run, best = found
@@ -49,10 +49,10 @@ def rows_of(shelf: Shelf, owner: Run | Model) -> tuple[Run, tuple[PredictionsRef
     return run, tuple(p for p in run.predictions if p.source.model.get("sha256") == same)
 
 
-def held_out(shelf: Shelf, model: Model) -> tuple[Run, PredictionsRef] | None:
+def held_out(folder_index: FolderIndex, model: Model) -> tuple[Run, PredictionsRef] | None:
     """The test (else validation) predictions of the very weights in the file, which it names by hash."""
     weights = model.card.source.get("checkpoint_sha256")
-    for run in sorted(shelf.runs, key=lambda r: model.path.parent not in (r.path, r.path.parent)):
+    for run in sorted(folder_index.runs, key=lambda r: model.path.parent not in (r.path, r.path.parent)):
         best = run.best()
         if best is None or not weights or best.source.model.get("sha256") != weights:
             continue

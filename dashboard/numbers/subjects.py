@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from calibrant.dashboard.folder.artifacts import CalibratorRef, Model, PredictionsRef, Run, Shelf
+from calibrant.dashboard.folder.artifacts import CalibratorRef, FolderIndex, Model, PredictionsRef, Run
 from calibrant.dashboard.numbers import deployed
 from calibrant.dashboard.numbers.predictions_through import Scored
 
@@ -74,17 +74,17 @@ def _date(subject: Subject) -> str | None:
     return datetime.fromtimestamp(newest / 1e9, UTC).strftime("%Y-%m-%d")
 
 
-def owners(shelf: Shelf) -> tuple[Run | Model, ...]:
+def owners(folder_index: FolderIndex) -> tuple[Run | Model, ...]:
     """Runs with predictions, trained ones first, then deployed files whose held-out predictions are here."""
-    runs = sorted((run for run in shelf.runs if run.predictions), key=lambda run: (run.config is None, run.name))
-    return (*runs, *(model for model in shelf.models if deployed.held_out(shelf, model) is not None))
+    runs = sorted((run for run in folder_index.runs if run.predictions), key=lambda run: (run.config is None, run.name))
+    return (*runs, *(model for model in folder_index.models if deployed.held_out(folder_index, model) is not None))
 
 
-def of_shelf(shelf: Shelf) -> tuple[Subject, ...]:
+def of_index(folder_index: FolderIndex) -> tuple[Subject, ...]:
     """Each thing once: predictions that were made again of the same weights stand with their run."""
     found: list[Subject] = []
     seen: dict[tuple[str, str, int], bool] = {}
-    for run in sorted(shelf.runs, key=lambda r: (r.config is None, r.name)):
+    for run in sorted(folder_index.runs, key=lambda r: (r.config is None, r.name)):
         best = run.best()
         if best is None:
             continue
@@ -94,9 +94,9 @@ def of_shelf(shelf: Shelf) -> tuple[Subject, ...]:
             if same in seen:
                 continue
             seen[same] = True
-        near = shelf.calibrators_for(run, best)
+        near = folder_index.calibrators_for(run, best)
         found += [Subject(run, best, calibrator) for calibrator in near] or [Subject(run, best, None)]
-    for model in shelf.models:
-        held_out = deployed.held_out(shelf, model)
+    for model in folder_index.models:
+        held_out = deployed.held_out(folder_index, model)
         found.append(Subject(model, None if held_out is None else held_out[1], model))
     return tuple(found)

@@ -1,1 +1,1 @@
-"""The pages, one file each, with `render(shelf)`."""
+"""The pages, one file each, with `render(folder_index)`."""

@@ -12,7 +12,7 @@ import streamlit as st
 
 from calibrant.dashboard import settings
 from calibrant.dashboard.draw import pictures
-from calibrant.dashboard.folder.artifacts import Model, Run, Shelf
+from calibrant.dashboard.folder.artifacts import FolderIndex, Model, Run
 from calibrant.dashboard.numbers import rows
 from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.dashboard.server import UPLOAD_MEGABYTES
@@ -30,7 +30,7 @@ class Picture:
     label: str | None  # the true class, where it is known
 
 
-def choose(shelf: Shelf, model: Model) -> list[Picture]:
+def choose(folder_index: FolderIndex, model: Model) -> list[Picture]:
     uploaded = st.file_uploader(
         f"Pictures (up to {MOST_PICTURES}, {UPLOAD_MEGABYTES} MB each)",
         type=[s[1:] for s in IMAGE_SUFFIXES],
@@ -47,7 +47,7 @@ def choose(shelf: Shelf, model: Model) -> list[Picture]:
         st.warning(f"Only the first {MOST_PICTURES} are used.", icon=":material/warning:")
     if uploaded:
         return found
-    return _samples(shelf, model)
+    return _samples(folder_index, model)
 
 
 def _decoded(data: bytes, name: str) -> Any:
@@ -74,13 +74,15 @@ def _decode(digest: str, content: _Bytes, name: str) -> Any:
     return pictures.decode(content.data, name=name)
 
 
-def _samples(shelf: Shelf, model: Model) -> list[Picture]:
+def _samples(folder_index: FolderIndex, model: Model) -> list[Picture]:
     """Pictures of a run with the same classes, a few at a time."""
-    for run in sorted(shelf.runs, key=lambda r: r.path.parent != model.path.parent and r.path != model.path.parent):
+    for run in sorted(
+        folder_index.runs, key=lambda r: r.path.parent != model.path.parent and r.path != model.path.parent
+    ):
         best = run.best()
         if best is None or best.source.class_names != model.card.classes:
             continue
-        where = pictures.folders(shelf, run, best, settings.current().images)
+        where = pictures.folders(folder_index, run, best, settings.current().images)
         if where:
             return _samples_of(run, where, model)
     st.markdown("There are no samples: no run here has this file's classes and pictures that may be shown.")

@@ -9,7 +9,7 @@ from pathlib import Path
 import streamlit as st
 
 from calibrant.dashboard import jobs, settings
-from calibrant.dashboard.folder.artifacts import FeaturesRef, Shelf
+from calibrant.dashboard.folder.artifacts import FeaturesRef, FolderIndex
 from calibrant.dashboard.jobs import Job
 from calibrant.dashboard.views import lab_results
 from calibrant.dashboard.widgets import controls, elements
@@ -21,16 +21,17 @@ from calibrant.errors import CalibrantError
 _KEY, _KEPT, _PUBLISHED, _ADDRESS = "switch-", "lab switches", "lab link", "switches"
 
 
-def render(shelf: Shelf) -> None:
+def render(folder_index: FolderIndex) -> None:
     elements.title("Laboratory")
-    if not shelf.features:
+    if not folder_index.features:
         st.info("No cached features here yet. A frozen backbone makes them once:", icon=":material/info:")
         elements.command(
-            shelf.root, "calibrant features --model vit_base_patch16_dinov3.lvd1689m --data images --out features"
+            folder_index.root,
+            "calibrant features --model vit_base_patch16_dinov3.lvd1689m --data images --out features",
         )
         return
-    name = controls.choose("Features", [f.name for f in shelf.features], key="features")
-    features = next(f for f in shelf.features if f.name == name)
+    name = controls.choose("Features", [f.name for f in folder_index.features], key="features")
+    features = next(f for f in folder_index.features if f.name == name)
     st.markdown(_about(features))
     # Only this part runs again when a switch is moved, only the list while something is training.
     st.fragment(_form)(features)

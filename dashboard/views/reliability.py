@@ -10,7 +10,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from calibrant.calibration.intervals.measured import Measured
-from calibrant.dashboard.folder.artifacts import CalibratorRef, Model, PredictionsRef, Run, Shelf
+from calibrant.dashboard.folder.artifacts import CalibratorRef, FolderIndex, Model, PredictionsRef, Run
 from calibrant.dashboard.numbers import class_prior, measures, verdicts
 from calibrant.dashboard.numbers.groups import ALL, Selection, selections
 from calibrant.dashboard.numbers.measures import Kind, Target
@@ -52,9 +52,9 @@ class Choice:
         return samples.Look(self.selection, self.bins, self.kind == "mass", self.target, self.about)
 
 
-def render(shelf: Shelf) -> None:
+def render(folder_index: FolderIndex) -> None:
     elements.title("Reliability")
-    chosen = subject.choose(shelf)
+    chosen = subject.choose(folder_index)
     if chosen is None:
         return
     choice = Choice(chosen.owner, chosen.run, chosen.predictions, chosen.through)
@@ -65,31 +65,31 @@ def render(shelf: Shelf) -> None:
             level.badge(None)
             st.markdown("Trying what would help, on these rows.")
     else:
-        _say(first_words, shelf, choice)
-    choice = _more_controls(shelf, choice)
+        _say(first_words, folder_index, choice)
+    choice = _more_controls(folder_index, choice)
     sides = _sides(choice)
     picked = diagrams.render(
         sides,
         name=f"{choice.owner.name}-{choice.predictions.name}",
         bins=choice.bins,
         about=choice.about,
-        beside=partial(samples.beside, shelf, choice.run, choice.predictions, sides, choice.looked_at),
+        beside=partial(samples.beside, folder_index, choice.run, choice.predictions, sides, choice.looked_at),
     )
     waiting = _numbers(choice, sides)
     for place, side in waiting:  # the numbers stand there already; their intervals take longer than all else
         with place:
             _true_value(measures.calibration_error(side.scored, choice.bins, kind="smooth", target=choice.target))
     if asked is None:
-        _say(first_words, shelf, choice)
-    samples.render(shelf, choice.run, choice.predictions, sides, picked, choice.looked_at)
+        _say(first_words, folder_index, choice)
+    samples.render(folder_index, choice.run, choice.predictions, sides, picked, choice.looked_at)
 
 
-def _say(place: DeltaGenerator, shelf: Shelf, choice: Choice) -> None:
+def _say(place: DeltaGenerator, folder_index: FolderIndex, choice: Choice) -> None:
     with place.container():
-        verdict.render(shelf, choice.run, choice.predictions, choice.scored)
+        verdict.render(folder_index, choice.run, choice.predictions, choice.scored)
 
 
-def _more_controls(shelf: Shelf, choice: Choice) -> Choice:
+def _more_controls(folder_index: FolderIndex, choice: Choice) -> Choice:
     """How it is looked at."""
     fourth, kind, fifth, sixth = st.columns([3, 4, 4, 4])
     with fourth:
@@ -124,7 +124,7 @@ def _more_controls(shelf: Shelf, choice: Choice) -> Choice:
         )
     selection = next(s for s in choices if s.key == rows)
     with sixth:
-        wanted = class_prior.control(shelf, choice.predictions, disabled=selection.classes is not None)
+        wanted = class_prior.control(folder_index, choice.predictions, disabled=selection.classes is not None)
     return replace(choice, bins=bins, kind=cast(Kind, of), selection=selection, target=wanted)
 
 

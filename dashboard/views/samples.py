@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.dashboard import settings
 from calibrant.dashboard.draw import pictures
-from calibrant.dashboard.folder.artifacts import PredictionsRef, Run, Shelf
+from calibrant.dashboard.folder.artifacts import FolderIndex, PredictionsRef, Run
 from calibrant.dashboard.numbers import measures, rows
 from calibrant.dashboard.widgets import controls, elements
 from calibrant.dashboard.widgets.markdown_escape import plain, short
@@ -49,7 +49,7 @@ class Look:
 
 
 def render(
-    shelf: Shelf,
+    folder_index: FolderIndex,
     run: Run,
     predictions: PredictionsRef,
     sides: list[Side],
@@ -93,7 +93,7 @@ def render(
         + (f", page {page} of {pages}" if pages > 1 else "")
         + (". The wrong ones come first." if kind == "bin" else ".")
     )
-    where = pictures.folders(shelf, run, predictions, settings.current().images)
+    where = pictures.folders(folder_index, run, predictions, settings.current().images)
     _cards(shown, predictions, where)
 
 
@@ -106,23 +106,34 @@ def _in_bin(side: Side, number: int, look: Look) -> NDArray[np.int64]:
 
 
 def beside(
-    shelf: Shelf, run: Run, predictions: PredictionsRef, sides: list[Side], look: Look, picked: tuple[str, int]
+    folder_index: FolderIndex,
+    run: Run,
+    predictions: PredictionsRef,
+    sides: list[Side],
+    look: Look,
+    picked: tuple[str, int],
 ) -> None:
     """The first pictures of a bin, in sight of the diagram."""
     side = next(s for s in sides if s.key == picked[0])
     found = _in_bin(side, picked[1], look)
     st.markdown(f"**{elements.count(len(found))} rows of this bin**, wrong ones first")
-    strip(shelf, run, predictions, side.scored, found[:BESIDE], key="beside")
+    strip(folder_index, run, predictions, side.scored, found[:BESIDE], key="beside")
     if len(found) > BESIDE:
         st.markdown("All of them stand below.")
 
 
 def strip(
-    shelf: Shelf, run: Run, predictions: PredictionsRef, scored: Scored, index: NDArray[np.int64], *, key: str
+    folder_index: FolderIndex,
+    run: Run,
+    predictions: PredictionsRef,
+    scored: Scored,
+    index: NDArray[np.int64],
+    *,
+    key: str,
 ) -> None:
     """Small pictures of a few rows, side by side, with the answer, its confidence and whether it is right."""
     shown = rows.read(scored, rows.rows_of(scored), index)
-    where = pictures.folders(shelf, run, predictions, settings.current().images)
+    where = pictures.folders(folder_index, run, predictions, settings.current().images)
     names = predictions.source.class_names
     with st.container(horizontal=True, key=key, gap="small"):
         for row in shown:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from calibrant.dashboard.folder.artifacts import CalibratorRef, Model, PredictionsRef, Run, Shelf
+from calibrant.dashboard.folder.artifacts import CalibratorRef, FolderIndex, Model, PredictionsRef, Run
 from calibrant.dashboard.numbers import deployed, subjects
 from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.dashboard.views.verdict import NO_CALIBRATOR
@@ -29,26 +29,26 @@ class Chosen:
         return Scored.of(self.predictions, self.through)
 
 
-def choose(shelf: Shelf) -> Chosen | None:
+def choose(folder_index: FolderIndex) -> Chosen | None:
     """None where nothing can be chosen; the page then says what to run."""
-    everyone = subjects.owners(shelf)
+    everyone = subjects.owners(folder_index)
     if everyone:
-        return _controls(shelf, everyone)
-    elements.troubles(shelf.troubles)
+        return _controls(folder_index, everyone)
+    elements.troubles(folder_index.troubles)
     st.info("No predictions here yet. Training writes them, and so does:", icon=":material/info:")
-    run = shlex.quote(shelf.runs[0].name) if shelf.runs else "first"
-    elements.command(shelf.root, f"calibrant predict {run} --data images --out {run}/predictions/test.parquet")
+    run = shlex.quote(folder_index.runs[0].name) if folder_index.runs else "first"
+    elements.command(folder_index.root, f"calibrant predict {run} --data images --out {run}/predictions/test.parquet")
     return None
 
 
-def _controls(shelf: Shelf, everyone: Sequence[Run | Model]) -> Chosen:
+def _controls(folder_index: FolderIndex, everyone: Sequence[Run | Model]) -> Chosen:
     first, second, third = st.columns([4, 3, 4])
     with first:
         name = controls.choose(
             "Run or deployed file", [o.name for o in everyone], key="run", help="A folder with predictions, or a file."
         )
     owner = next(o for o in everyone if o.name == name)
-    run, offered = deployed.rows_of(shelf, owner)
+    run, offered = deployed.rows_of(folder_index, owner)
     best = min(offered, key=lambda p: ({"test": 0, "val": 1}.get(p.name, 2), p.name))
     with second:
         chosen = controls.choose(
@@ -61,15 +61,17 @@ def _controls(shelf: Shelf, everyone: Sequence[Run | Model]) -> Chosen:
         )
     predictions = next(p for p in offered if p.name == chosen)
     with third:
-        through = _through(shelf, owner, run, predictions)
+        through = _through(folder_index, owner, run, predictions)
     return Chosen(owner, run, predictions, through)
 
 
-def _through(shelf: Shelf, owner: Run | Model, run: Run, predictions: PredictionsRef) -> CalibratorRef | Model | None:
+def _through(
+    folder_index: FolderIndex, owner: Run | Model, run: Run, predictions: PredictionsRef
+) -> CalibratorRef | Model | None:
     if isinstance(owner, Model):
         st.text_input("After", "as the file answers", disabled=True, key=f"as-deployed-{owner.name}")
         return owner
-    found = shelf.calibrators_for(run, predictions)
+    found = folder_index.calibrators_for(run, predictions)
     name = controls.choose(
         "After calibration with",
         [*(c.name for c in found), NO_CALIBRATOR],

@@ -13,7 +13,7 @@ import streamlit as st
 
 from calibrant.calibration.metrics.table import METRICS
 from calibrant.dashboard.draw import charts
-from calibrant.dashboard.folder.artifacts import Run, Shelf
+from calibrant.dashboard.folder.artifacts import FolderIndex, Run
 from calibrant.dashboard.folder.contents import read_log
 from calibrant.dashboard.folder.files import Stamp, stamp
 from calibrant.dashboard.views import tokens
@@ -35,12 +35,12 @@ _GATE = {
 }
 
 
-def render(shelf: Shelf) -> None:
+def render(folder_index: FolderIndex) -> None:
     elements.title("Training")
-    runs = [run for run in shelf.runs if run.metrics is not None]
+    runs = [run for run in folder_index.runs if run.metrics is not None]
     if not runs:
         st.info("No training log here yet. A run writes one while it trains:", icon=":material/info:")
-        elements.command(shelf.root, "calibrant train --data images --out first")
+        elements.command(folder_index.root, "calibrant train --data images --out first")
         return
     names = [run.name for run in runs]
     chosen = controls.choose_several(
@@ -53,7 +53,7 @@ def render(shelf: Shelf) -> None:
     )
     picked = [run for run in runs if run.name in chosen]
     _curves(picked)
-    tokens.render(shelf.root, picked)
+    tokens.render(folder_index.root, picked)
     if any(_is_fresh(run) for run in picked):
         st.fragment(_follow, run_every=4)(picked, _logs(picked))
 

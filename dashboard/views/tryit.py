@@ -14,7 +14,7 @@ import streamlit as st
 
 from calibrant.dashboard import settings
 from calibrant.dashboard.draw import charts, pictures
-from calibrant.dashboard.folder.artifacts import Model, Shelf
+from calibrant.dashboard.folder.artifacts import FolderIndex, Model
 from calibrant.dashboard.folder.files import Stamp, stamp
 from calibrant.dashboard.numbers import deployed as deployed_file
 from calibrant.dashboard.numbers import unusual
@@ -49,36 +49,36 @@ class Knobs:
     coverage: float | None
 
 
-def render(shelf: Shelf) -> None:
+def render(folder_index: FolderIndex) -> None:
     elements.title("Try it")
-    if not shelf.models:
-        elements.troubles([t for t in shelf.troubles if t.where.endswith(".onnx")])
+    if not folder_index.models:
+        elements.troubles([t for t in folder_index.troubles if t.where.endswith(".onnx")])
         st.info("No deployed file here yet. Export a run:", icon=":material/info:")
-        elements.command(shelf.root, _export(shelf))
+        elements.command(folder_index.root, _export(folder_index))
         return
-    name = controls.choose("Deployed file", [m.name for m in shelf.models], key="model")
-    model = next(m for m in shelf.models if m.name == name)
+    name = controls.choose("Deployed file", [m.name for m in folder_index.models], key="model")
+    model = next(m for m in folder_index.models if m.name == name)
     with st.spinner("Loading the file"):
         classifier = classifier_of(model)
     left, right = st.columns([2, 3])
     with left:
-        found = candidates.choose(shelf, model)
+        found = candidates.choose(folder_index, model)
     with right:
         knobs = _knobs(model)
     if not found:
         st.markdown("Drop a picture, or take samples where a run's pictures are at hand.")
         return
     deployed, changed = predict(classifier, found, knobs)
-    judged = _judged(shelf, model, classifier, found, deployed)
+    judged = _judged(folder_index, model, classifier, found, deployed)
     _summary(deployed, changed)
     for n, picture in enumerate(found):
         st.divider()
         _answer(n, picture, judged[n], deployed, changed)
 
 
-def _export(shelf: Shelf) -> str:
-    run = next((r for r in shelf.runs if r.config is not None), None)
-    near = () if run is None or (best := run.best()) is None else shelf.calibrators_for(run, best)
+def _export(folder_index: FolderIndex) -> str:
+    run = next((r for r in folder_index.runs if r.config is not None), None)
+    near = () if run is None or (best := run.best()) is None else folder_index.calibrators_for(run, best)
     calibrator = f" --calibrator {shlex.quote(near[0].name)}" if near else ""
     return f"calibrant export {shlex.quote(run.name) if run else 'first'}{calibrator} --out model.onnx"
 
@@ -210,16 +210,16 @@ def _has_ood(classifier: Classifier) -> bool:
 
 
 def _judged(
-    shelf: Shelf, model: Model, classifier: Classifier, found: list[Picture], deployed: Result
+    folder_index: FolderIndex, model: Model, classifier: Classifier, found: list[Picture], deployed: Result
 ) -> list[Unusual]:
     """How unusual each is among the images that the file was judged by."""
-    held_out = deployed_file.held_out(shelf, model)
+    held_out = deployed_file.held_out(folder_index, model)
     own = "ood_score" in classifier.session.outputs  # a score that the held-out predictions do not hold
     scores = [None] * len(found) if own or deployed.ood_score is None else deployed.ood_score.tolist()
     if held_out is None:
         return [unusual.judge(p.image, None, None, ()) for p in found]
     run, predictions = held_out
-    where = pictures.folders(shelf, run, predictions, settings.current().images)
+    where = pictures.folders(folder_index, run, predictions, settings.current().images)
     scored = Scored.of(predictions)
     with st.spinner("Looking at the held-out images"):
         return [unusual.judge(p.image, s, scored, where) for p, s in zip(found, scores, strict=True)]

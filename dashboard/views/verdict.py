@@ -12,7 +12,7 @@ import streamlit as st
 from calibrant.calibration.compare import Difference
 from calibrant.calibration.verdict.verdict import Cause, Remedy, Verdict
 from calibrant.dashboard import jobs
-from calibrant.dashboard.folder.artifacts import PredictionsRef, Run, Shelf
+from calibrant.dashboard.folder.artifacts import FolderIndex, PredictionsRef, Run
 from calibrant.dashboard.numbers import measures, verdicts
 from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.dashboard.widgets import elements, level
@@ -24,15 +24,15 @@ NO_CALIBRATOR = "none"
 _CAUSES = 2
 
 
-def render(shelf: Shelf, run: Run, predictions: PredictionsRef, scored: Scored) -> None:
+def render(folder_index: FolderIndex, run: Run, predictions: PredictionsRef, scored: Scored) -> None:
     found = verdicts.verdict(scored)
     left, right = st.columns([6, 5])
     with left:
         _can_it_be_trusted(found)
     with right:
-        _what_to_do(shelf, run, predictions, found)
+        _what_to_do(folder_index, run, predictions, found)
         _did_it_help(scored)
-    st.fragment(_follow, run_every=1 if _mine(shelf.root, running=True) else None)(shelf.root)
+    st.fragment(_follow, run_every=1 if _mine(folder_index.root, running=True) else None)(folder_index.root)
 
 
 def _can_it_be_trusted(found: Verdict) -> None:
@@ -50,21 +50,21 @@ def _cause(cause: Cause) -> str:
     return f"{plain(cause.text)} :gray-badge[{plain(cause.kind.replace('-', ' '))}]"
 
 
-def _what_to_do(shelf: Shelf, run: Run, predictions: PredictionsRef, found: Verdict) -> None:
+def _what_to_do(folder_index: FolderIndex, run: Run, predictions: PredictionsRef, found: Verdict) -> None:
     if not found.remedies:
         st.markdown(f"**What to do.** {plain(found.without_remedy)}")
         return
     first, *others = found.remedies
     st.markdown(f"**What to do.** {plain(first.text)}")
-    _button(0, shelf, run, predictions, first)
+    _button(0, folder_index, run, predictions, first)
     if others:
         with st.popover(f"{len(others)} other way{'s' if len(others) > 1 else ''}", type="tertiary", key="other-ways"):
             for n, remedy in enumerate(others, 1):
                 st.markdown(plain(remedy.text))
-                _button(n, shelf, run, predictions, remedy)
+                _button(n, folder_index, run, predictions, remedy)
 
 
-def _button(n: int, shelf: Shelf, run: Run, predictions: PredictionsRef, remedy: Remedy) -> None:
+def _button(n: int, folder_index: FolderIndex, run: Run, predictions: PredictionsRef, remedy: Remedy) -> None:
     """Runs the command of the remedy, or shows what it leads to."""
     asked = verdicts.order(remedy, run, predictions)
     if remedy.kind == "leave-out":
@@ -73,15 +73,15 @@ def _button(n: int, shelf: Shelf, run: Run, predictions: PredictionsRef, remedy:
         return
     if asked is None:
         if remedy.command is not None:
-            st.code(_from(shelf.root, shlex.split(remedy.command)), language="bash", wrap_lines=True)
+            st.code(_from(folder_index.root, shlex.split(remedy.command)), language="bash", wrap_lines=True)
         return
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Do it", key=f"remedy-{n}", type="primary", icon=":material/build:"):
-            about = {"kind": KIND, "run": run.name, "writes": asked.writes.relative_to(shelf.root).as_posix()}
-            jobs.start(shelf.root, "Fitting a calibrator", asked.arguments, done_when=asked.writes, about=about)
+            about = {"kind": KIND, "run": run.name, "writes": asked.writes.relative_to(folder_index.root).as_posix()}
+            jobs.start(folder_index.root, "Fitting a calibrator", asked.arguments, done_when=asked.writes, about=about)
             st.rerun()
         with st.popover("Command", icon=":material/terminal:", type="tertiary", key=f"remedy-command-{n}"):
-            st.code(_from(shelf.root, ["calibrant", *asked.arguments]), language="bash", wrap_lines=True)
+            st.code(_from(folder_index.root, ["calibrant", *asked.arguments]), language="bash", wrap_lines=True)
 
 
 def _from(root: Path, words: list[str]) -> str:

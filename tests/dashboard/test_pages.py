@@ -18,7 +18,7 @@ FAILS = """
 from calibrant.dashboard.pages import _guarded
 from calibrant.errors import DataError
 
-def broken(shelf):
+def broken(folder_index):
     raise ERROR
 
 _guarded(broken)()

@@ -7,7 +7,7 @@ import shlex
 import streamlit as st
 
 from calibrant.dashboard import jobs
-from calibrant.dashboard.folder.artifacts import Model, Shelf
+from calibrant.dashboard.folder.artifacts import FolderIndex, Model
 from calibrant.dashboard.folder.contents import card_of
 from calibrant.dashboard.folder.files import stamp
 from calibrant.dashboard.numbers import deployed
@@ -19,9 +19,9 @@ from calibrant.dashboard.widgets.markdown_escape import plain, short
 KIND = "threshold"
 
 
-def render(shelf: Shelf, chosen: Chosen, threshold: float) -> None:
+def render(folder_index: FolderIndex, chosen: Chosen, threshold: float) -> None:
     if not isinstance(chosen.owner, Model):
-        _files_of(shelf, chosen)
+        _files_of(folder_index, chosen)
         return
     now = chosen.owner.card.abstain_below
     st.markdown(
@@ -34,7 +34,7 @@ def render(shelf: Shelf, chosen: Chosen, threshold: float) -> None:
             f"Set {_percent(threshold)} % in this file", key="set-threshold", type="primary", icon=":material/save:"
         ):
             jobs.start(
-                shelf.root,
+                folder_index.root,
                 "Setting the threshold",
                 ["set-threshold", str(chosen.owner.path), words[-1]],
                 done_when=chosen.owner.path,
@@ -42,21 +42,21 @@ def render(shelf: Shelf, chosen: Chosen, threshold: float) -> None:
             )
             st.rerun()
         with st.popover("Command", icon=":material/terminal:", type="tertiary", key="threshold-command"):
-            elements.command(shelf.root, shlex.join(["calibrant", *words]))
-    mine = [s for s in jobs.states(shelf.root) if s.job.about.get("kind") == KIND]
-    st.fragment(_follow, run_every=1 if any(s.running for s in mine) else None)(shelf)
+            elements.command(folder_index.root, shlex.join(["calibrant", *words]))
+    mine = [s for s in jobs.states(folder_index.root) if s.job.about.get("kind") == KIND]
+    st.fragment(_follow, run_every=1 if any(s.running for s in mine) else None)(folder_index)
     if said := st.session_state.pop("threshold was set", None):
         st.success(said, icon=":material/check_circle:")
 
 
-def _follow(shelf: Shelf) -> None:
-    for state in (s for s in jobs.states(shelf.root) if s.job.about.get("kind") == KIND):
+def _follow(folder_index: FolderIndex) -> None:
+    for state in (s for s in jobs.states(folder_index.root) if s.job.about.get("kind") == KIND):
         about = state.job.about
         if state.running:
             st.info(f"Writing for {state.seconds:.0f} s.", icon=":material/hourglass_top:")
             continue
-        jobs.forget(shelf.root, state.job.id)
-        model = shelf.model(str(about.get("file")))
+        jobs.forget(folder_index.root, state.job.id)
+        model = folder_index.model(str(about.get("file")))
         if model is not None and _threshold_of(model) == about.get("percent"):
             st.session_state["threshold was set"] = (
                 f"{plain(str(about.get('file')))} hands off below {plain(str(about.get('percent')))} % from now on."
@@ -74,9 +74,13 @@ def _threshold_of(model: Model) -> str:
     return _percent(card_of(stamp(model.path)).abstain_below or 0.0)
 
 
-def _files_of(shelf: Shelf, chosen: Chosen) -> None:
+def _files_of(folder_index: FolderIndex, chosen: Chosen) -> None:
     """Files with the weights of this run: a threshold belongs to a file's own confidences."""
-    files = [m for m in shelf.models if (found := deployed.held_out(shelf, m)) is not None and found[0] == chosen.run]
+    files = [
+        m
+        for m in folder_index.models
+        if (found := deployed.held_out(folder_index, m)) is not None and found[0] == chosen.run
+    ]
     if not files:
         st.markdown("To set the line, export the run; a threshold lies in the deployed file.")
         return

@@ -11,7 +11,7 @@ import streamlit as st
 
 from calibrant.calibration.conformal.abstain import Abstention
 from calibrant.dashboard.draw import decisions
-from calibrant.dashboard.folder.artifacts import Model, Shelf
+from calibrant.dashboard.folder.artifacts import FolderIndex, Model
 from calibrant.dashboard.numbers.decide import answering
 from calibrant.dashboard.numbers.decide.answering import Split
 from calibrant.dashboard.views import subject
@@ -35,9 +35,9 @@ class Wish:
     why_not: str
 
 
-def render(shelf: Shelf) -> None:
+def render(folder_index: FolderIndex) -> None:
     elements.title("Decide")
-    chosen = subject.choose(shelf)
+    chosen = subject.choose(folder_index)
     if chosen is None:
         return
     wish = _wish(chosen)
@@ -50,8 +50,8 @@ def render(shelf: Shelf) -> None:
         _chart(chosen, here, cheapest, wish)
     with right:
         _offers(cheapest, wish)
-        deploy.render(shelf, chosen, threshold)
-    rows_and_sets.render(shelf, chosen, threshold)
+        deploy.render(folder_index, chosen, threshold)
+    rows_and_sets.render(folder_index, chosen, threshold)
 
 
 def _wish(chosen: Chosen) -> Wish:

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from calibrant.dashboard.draw import decisions, downloads
-from calibrant.dashboard.folder.artifacts import Model, Shelf
+from calibrant.dashboard.folder.artifacts import FolderIndex, Model
 from calibrant.dashboard.numbers.decide import answering, confusion, set_sizes
 from calibrant.dashboard.numbers.rows import rows_of
 from calibrant.dashboard.views import samples
@@ -22,12 +22,12 @@ _AT_LINE, _CROSSED, _BEHIND = 4, 9, 24
 _NONE = "none"
 
 
-def render(shelf: Shelf, chosen: Chosen, threshold: float) -> None:
+def render(folder_index: FolderIndex, chosen: Chosen, threshold: float) -> None:
     shown = controls.choose_one_of_few("Show", list(_SHOWN), key="decide", labels=_SHOWN)
     if shown == "line":
-        _at_the_line(shelf, chosen, threshold)
+        _at_the_line(folder_index, chosen, threshold)
     elif shown == "confusions":
-        _confusions(shelf, chosen, threshold)
+        _confusions(folder_index, chosen, threshold)
     else:
         _sets(chosen)
 
@@ -35,7 +35,7 @@ def render(shelf: Shelf, chosen: Chosen, threshold: float) -> None:
 # ---- the line ----
 
 
-def _at_the_line(shelf: Shelf, chosen: Chosen, threshold: float) -> None:
+def _at_the_line(folder_index: FolderIndex, chosen: Chosen, threshold: float) -> None:
     above, below = answering.beside_the_line(chosen.scored, threshold, _AT_LINE)
     left, right = st.columns(2)
     for place, title, index, key in (
@@ -44,11 +44,11 @@ def _at_the_line(shelf: Shelf, chosen: Chosen, threshold: float) -> None:
     ):
         with place:
             st.markdown(title if len(index) else f"{title}. There is none.")
-            samples.strip(shelf, chosen.run, chosen.predictions, chosen.scored, index, key=f"{key}-the-line")
-    _crossed(shelf, chosen, threshold)
+            samples.strip(folder_index, chosen.run, chosen.predictions, chosen.scored, index, key=f"{key}-the-line")
+    _crossed(folder_index, chosen, threshold)
 
 
-def _crossed(shelf: Shelf, chosen: Chosen, threshold: float) -> None:
+def _crossed(folder_index: FolderIndex, chosen: Chosen, threshold: float) -> None:
     """What the last move of the line has changed; the first move is from what the file does now."""
     key = f"line:{chosen.owner.name}|{chosen.predictions.name}"
     now = (chosen.owner.card.abstain_below or 0.0) if isinstance(chosen.owner, Model) else threshold
@@ -65,13 +65,13 @@ def _crossed(shelf: Shelf, chosen: Chosen, threshold: float) -> None:
         f"**Moved from {100 * before:.1f} % to {100 * threshold:.1f} %**: {len(index):,} rows {goes}, {wrong:,} of "
         f"them wrong answers{'. The wrong ones come first:' if wrong else '.'}"
     )
-    samples.strip(shelf, chosen.run, chosen.predictions, chosen.scored, index[:_CROSSED], key="crossed-the-line")
+    samples.strip(folder_index, chosen.run, chosen.predictions, chosen.scored, index[:_CROSSED], key="crossed-the-line")
 
 
 # ---- confusions ----
 
 
-def _confusions(shelf: Shelf, chosen: Chosen, threshold: float) -> None:
+def _confusions(folder_index: FolderIndex, chosen: Chosen, threshold: float) -> None:
     which = controls.choose_one_of_few("Of", list(_ANSWERED), key="of-rows", labels=_ANSWERED)
     least = threshold if which == "alone" else 0.0
     found = confusion.confusion(chosen.scored, least)
@@ -115,7 +115,9 @@ def _confusions(shelf: Shelf, chosen: Chosen, threshold: float) -> None:
             f"**{len(index):,} rows of {plain(short(names[label]))}, answered as {plain(short(names[answer]))}**, the "
             "surest first"
         )
-        samples.strip(shelf, chosen.run, chosen.predictions, chosen.scored, index[:_BEHIND], key="behind-the-square")
+        samples.strip(
+            folder_index, chosen.run, chosen.predictions, chosen.scored, index[:_BEHIND], key="behind-the-square"
+        )
 
 
 def _cell(table: pd.DataFrame, event: object, about: str) -> str | None:

@@ -10,7 +10,7 @@ import streamlit as st
 
 from calibrant.calibration.metrics.table import metric
 from calibrant.dashboard.draw import diagrams
-from calibrant.dashboard.folder.artifacts import Shelf
+from calibrant.dashboard.folder.artifacts import FolderIndex
 from calibrant.dashboard.numbers import measures
 from calibrant.dashboard.numbers.measures import Summary
 from calibrant.dashboard.numbers.predictions_through import Scored
@@ -23,7 +23,7 @@ MOST_COMPARED = 6
 _RANKED = tuple(map(metric, ("accuracy", "balanced_accuracy", "nll")))
 
 
-def render(shelf: Shelf, lines: Sequence[Line]) -> None:
+def render(folder_index: FolderIndex, lines: Sequence[Line]) -> None:
     named = {_name(line, lines): line for line in lines}
     if len(named) < 2:
         return
@@ -34,7 +34,7 @@ def render(shelf: Shelf, lines: Sequence[Line]) -> None:
         key="compare",
         default=_default(named),
         most=MOST_COMPARED,
-        about=shelf.root.name,
+        about=folder_index.root.name,
         help="Two to six. Ranks say which is best, second, ... by each number; the mean rank sums them up.",
     )
     if len(chosen) < 2:

@@ -7,13 +7,13 @@ from pathlib import Path
 import streamlit as st
 
 from calibrant.dashboard import jobs, settings
-from calibrant.dashboard.folder.artifacts import Shelf
+from calibrant.dashboard.folder.artifacts import FolderIndex
 from calibrant.dashboard.widgets import elements
 from calibrant.dashboard.widgets.markdown_escape import plain
 
 
-def empty(shelf: Shelf) -> None:
-    st.markdown(f"There are no runs below **{plain(shelf.root.name)}** yet.")
+def empty(folder_index: FolderIndex) -> None:
+    st.markdown(f"There are no runs below **{plain(folder_index.root.name)}** yet.")
     if settings.given().demo is not None and not settings.demo_is_open():
         st.button(
             "Open the demo that was made here",
@@ -24,10 +24,10 @@ def empty(shelf: Shelf) -> None:
             args=(True,),
         )
     st.markdown("To see everything at once on images that need no download, make the demo; it takes a few minutes:")
-    if not demo_states(shelf.root):
-        _make_demo(shelf.root)
+    if not demo_states(folder_index.root):
+        _make_demo(folder_index.root)
     st.markdown("Or train on your own images, a folder for each class:")
-    elements.command(shelf.root, "calibrant train --data images --out first")
+    elements.command(folder_index.root, "calibrant train --data images --out first")
     st.button("Look again", icon=":material/refresh:", key="again")
 
 

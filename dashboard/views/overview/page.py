@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from calibrant.dashboard import settings
-from calibrant.dashboard.folder.artifacts import Shelf
+from calibrant.dashboard.folder.artifacts import FolderIndex
 from calibrant.dashboard.numbers import subjects
 from calibrant.dashboard.views.overview import cards, comparison, first_steps, lines
 from calibrant.dashboard.views.overview.lines import Line
@@ -17,7 +17,7 @@ _SORTED = {"verdict": "verdict", "name": "name", "ece": "ECE", "accuracy": "accu
 _GROUPED = ("none", "verdict", "model", "loss", "seed", "date", "state")
 
 
-def render(shelf: Shelf) -> None:
+def render(folder_index: FolderIndex) -> None:
     elements.title("Overview")
     if settings.demo_is_open():
         st.button(
@@ -27,19 +27,19 @@ def render(shelf: Shelf) -> None:
             on_click=settings.open_demo,
             args=(False,),
         )
-    if first_steps.demo_states(shelf.root):
-        st.fragment(first_steps.follow_demo, run_every=1)(shelf.root)
-    if not shelf.runs and not shelf.models:
-        elements.troubles(shelf.troubles)
-        first_steps.empty(shelf)
-        upload.offer(shelf.root)
+    if first_steps.demo_states(folder_index.root):
+        st.fragment(first_steps.follow_demo, run_every=1)(folder_index.root)
+    if not folder_index.runs and not folder_index.models:
+        elements.troubles(folder_index.troubles)
+        first_steps.empty(folder_index)
+        upload.offer(folder_index.root)
         return
-    troubles = list(shelf.troubles)
-    found = lines.measured(subjects.of_shelf(shelf), troubles)
+    troubles = list(folder_index.troubles)
+    found = lines.measured(subjects.of_index(folder_index), troubles)
     elements.troubles(troubles)
     st.markdown(
-        f"{_many(len(shelf.runs), 'run')}, {_many(len(shelf.models), 'deployed file')} and "
-        f"{_many(len(shelf.calibrators), 'calibrator')} below **{plain(shelf.root.name)}**."
+        f"{_many(len(folder_index.runs), 'run')}, {_many(len(folder_index.models), 'deployed file')} and "
+        f"{_many(len(folder_index.calibrators), 'calibrator')} below **{plain(folder_index.root.name)}**."
     )
     how, grouped, shown = _controls(found)
     waiting: list[cards.Waiting] = []
@@ -51,8 +51,8 @@ def render(shelf: Shelf) -> None:
         lines.table(shown)
     else:
         lines.scatter(shown)
-    comparison.render(shelf, [line for line in found if line.summary is not None])
-    upload.offer(shelf.root)
+    comparison.render(folder_index, [line for line in found if line.summary is not None])
+    upload.offer(folder_index.root)
     if how == "cards":
         cards.judge(waiting, shown)
 

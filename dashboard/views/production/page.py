@@ -15,7 +15,7 @@ import streamlit as st
 from calibrant.artifacts.feedback import Served
 from calibrant.calibration.monitoring.alarms import AlarmState
 from calibrant.dashboard.draw import charts, diagrams
-from calibrant.dashboard.folder.artifacts import FeedbackRef, Model, PredictionsRef, Run, Shelf
+from calibrant.dashboard.folder.artifacts import FeedbackRef, FolderIndex, Model, PredictionsRef, Run
 from calibrant.dashboard.folder.files import stamp, stamps
 from calibrant.dashboard.numbers import deployed, traffic
 from calibrant.dashboard.numbers.traffic import Traffic
@@ -28,17 +28,17 @@ _NO_REFERENCE = "none"
 _HISTOGRAM_BINS = 20
 
 
-def render(shelf: Shelf) -> None:
+def render(folder_index: FolderIndex) -> None:
     elements.title("Production")
-    if not shelf.feedback:
+    if not folder_index.feedback:
         st.info("No feedback log here yet. The server writes one:", icon=":material/info:")
-        file = shelf.models[0].name if shelf.models else "model.onnx"
-        elements.command(shelf.root, f"calibrant serve {shlex.quote(file)} --feedback-log feedback")
+        file = folder_index.models[0].name if folder_index.models else "model.onnx"
+        elements.command(folder_index.root, f"calibrant serve {shlex.quote(file)} --feedback-log feedback")
         return
     first, second, third = st.columns(3)
     with first:
-        name = controls.choose("Feedback log", [f.name for f in shelf.feedback], key="log")
-    log = next(f for f in shelf.feedback if f.name == name)
+        name = controls.choose("Feedback log", [f.name for f in folder_index.feedback], key="log")
+    log = next(f for f in folder_index.feedback if f.name == name)
     feedback = traffic.read(log.path, traffic.log_stamps(log.path))
     served = [s for s in feedback.served if len(s.ids)]
     if not served:
@@ -50,9 +50,9 @@ def render(shelf: Shelf) -> None:
             "Served file", list(labels), key="served", default=served[-1].model.sha256, labels=labels, about=name
         )
     one = next(s for s in served if s.model.sha256 == chosen)
-    model = traffic.matching(shelf.models, one)
+    model = traffic.matching(folder_index.models, one)
     with third:
-        reference = _reference_control(shelf, one, model)
+        reference = _reference_control(folder_index, one, model)
     for text in _remarks(feedback.damaged_lines, feedback.repeated_ids, len(feedback.labels_without_prediction)):
         st.warning(text, icon=":material/warning:")
     files = traffic.log_stamps(log.path)
@@ -72,7 +72,7 @@ def render(shelf: Shelf) -> None:
                 recalibrate.render(model, one, files)
     st.fragment(_live, run_every=every)(log, chosen, model, reference)
     if (found := _summary(log, chosen, model)) is not None:
-        since.before_and_after(shelf, model, one, found)
+        since.before_and_after(folder_index, model, one, found)
 
 
 def _last_change(log: FeedbackRef) -> float:
@@ -331,11 +331,11 @@ def _beside(run: Run, model: Model | None) -> bool:
     return model is not None and model.path.parent in (run.path, run.path.parent)
 
 
-def _reference_control(shelf: Shelf, served: Served, model: Model | None) -> PredictionsRef | None:
+def _reference_control(folder_index: FolderIndex, served: Served, model: Model | None) -> PredictionsRef | None:
     """Held-out predictions to lay beside the traffic; they need the deployed file, whose formula they go through."""
     found = {
         f"{run.name}/{p.name}": p
-        for run in sorted(shelf.runs, key=lambda r: not _beside(r, model))
+        for run in sorted(folder_index.runs, key=lambda r: not _beside(r, model))
         for p in run.predictions
         if model is not None and p.source.class_names == served.model.classes
     }

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from calibrant.artifacts.feedback import Served
 from calibrant.dashboard import settings
 from calibrant.dashboard.draw import pictures, timeline
-from calibrant.dashboard.folder.artifacts import Model, Shelf
+from calibrant.dashboard.folder.artifacts import FolderIndex, Model
 from calibrant.dashboard.numbers import deployed, traffic
 from calibrant.dashboard.numbers.onset import Onset
 from calibrant.dashboard.numbers.traffic import Part, Traffic
@@ -119,13 +119,13 @@ def chart(found: Traffic) -> None:
     )
 
 
-def before_and_after(shelf: Shelf, model: Model | None, served: Served, found: Traffic) -> None:
+def before_and_after(folder_index: FolderIndex, model: Model | None, served: Served, found: Traffic) -> None:
     """Pictures from both sides of the moment, where the ids of the log name pictures that may be shown."""
-    held_out = None if model is None else deployed.held_out(shelf, model)
+    held_out = None if model is None else deployed.held_out(folder_index, model)
     if held_out is None or not found.onsets:
         return
     run, predictions = held_out
-    where = pictures.folders(shelf, run, predictions, settings.current().images)
+    where = pictures.folders(folder_index, run, predictions, settings.current().images)
     began = first_onset(found).began_time
     st.subheader("Pictures before and after")
     columns = st.columns(2)

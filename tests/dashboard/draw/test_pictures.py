@@ -80,10 +80,10 @@ def test_only_the_split_of_the_predictions_is_looked_at(tmp_path: Path) -> None:
     for split in ("train", "test"):
         (run / "images" / split / "x").mkdir(parents=True)
     (run / "images" / "train" / "x" / "1.png").write_bytes(png(2, 2))
-    shelf = scan(tmp_path)
-    test = shelf.runs[0].find("test")
+    folder_index = scan(tmp_path)
+    test = folder_index.runs[0].find("test")
     assert test is not None
-    where = pictures.folders(shelf, shelf.runs[0], test, ())
+    where = pictures.folders(folder_index, folder_index.runs[0], test, ())
     assert where == (run / "images" / "test", run / "images")
     assert pictures.find(where, "x/1.png") is None
     found = pictures.find(where, "train/x/1.png")
@@ -97,16 +97,16 @@ def test_a_data_folder_outside_is_used_only_when_it_was_named(tmp_path: Path) ->
     (data / "x" / "1.png").write_bytes(png(2, 2))
     root = tmp_path / "runs"
     write_run(root / "run", rows=20, data=data)
-    shelf = scan(root)
-    test = shelf.runs[0].find("test")
+    folder_index = scan(root)
+    test = folder_index.runs[0].find("test")
     assert test is not None
-    assert pictures.folders(shelf, shelf.runs[0], test, ()) == ()
-    assert pictures.folders(shelf, shelf.runs[0], test, (data,)) == (data,)
+    assert pictures.folders(folder_index, folder_index.runs[0], test, ()) == ()
+    assert pictures.folders(folder_index, folder_index.runs[0], test, (data,)) == (data,)
 
 
 def test_a_configuration_that_names_nonsense_is_no_folder(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", rows=20)
     for path in (7, "a\0b", None, {"x": 1}):
         (run / "config.json").write_text(json.dumps({"config": {"data": {"path": path}}}))
-        shelf = scan(tmp_path)
-        assert pictures.folders(shelf, shelf.runs[0], shelf.runs[0].predictions[0], ()) == ()
+        folder_index = scan(tmp_path)
+        assert pictures.folders(folder_index, folder_index.runs[0], folder_index.runs[0].predictions[0], ()) == ()

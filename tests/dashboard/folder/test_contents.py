@@ -77,9 +77,9 @@ def test_token_pictures_that_cannot_be_read_are_named_and_the_run_stays(
 ) -> None:
     file = write_tokens(write_run(tmp_path / "vit", rows=20), ("a", "b"))
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    shelf = scan(tmp_path)
-    assert shelf.runs[0].tokens is None
-    assert len(shelf.runs[0].predictions) == 2
-    (trouble,) = shelf.troubles
+    folder_index = scan(tmp_path)
+    assert folder_index.runs[0].tokens is None
+    assert len(folder_index.runs[0].predictions) == 2
+    (trouble,) = folder_index.troubles
     assert trouble.where == "vit/tokens/tokens.json"
     assert says in trouble.what

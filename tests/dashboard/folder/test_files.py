@@ -22,9 +22,9 @@ def test_links_that_lead_out_of_the_folder_are_not_followed(tmp_path: Path) -> N
     root.mkdir()
     (root / "link.parquet").symlink_to(outside / "predictions/test.parquet")
     (root / "folder").symlink_to(outside)
-    shelf = scan(root)
-    assert shelf.runs == ()
-    assert [t.where for t in shelf.troubles] == ["link.parquet"]
+    folder_index = scan(root)
+    assert folder_index.runs == ()
+    assert [t.where for t in folder_index.troubles] == ["link.parquet"]
 
 
 def test_inside_follows_links_and_dots(tmp_path: Path) -> None:

@@ -20,12 +20,12 @@ def names(found: object) -> list[str]:
 def test_runs_predictions_and_calibrators_are_found_at_any_depth(tmp_path: Path) -> None:
     write_run(tmp_path / "a", rows=50)
     write_run(tmp_path / "team" / "b", rows=40)
-    shelf = scan(tmp_path)
-    assert names(shelf.runs) == ["a", "team/b"]
-    assert names(shelf.runs[1].predictions) == ["test", "val"]
-    assert [p.rows for p in shelf.runs[1].predictions] == [40, 40]
-    assert names(shelf.calibrators) == ["a/calibrator.json", "team/b/calibrator.json"]
-    assert shelf.troubles == ()
+    folder_index = scan(tmp_path)
+    assert names(folder_index.runs) == ["a", "team/b"]
+    assert names(folder_index.runs[1].predictions) == ["test", "val"]
+    assert [p.rows for p in folder_index.runs[1].predictions] == [40, 40]
+    assert names(folder_index.calibrators) == ["a/calibrator.json", "team/b/calibrator.json"]
+    assert folder_index.troubles == ()
 
 
 def test_the_folder_itself_may_be_a_run(tmp_path: Path) -> None:
@@ -48,17 +48,17 @@ def test_a_folder_of_shards_below_predictions_is_one_set(tmp_path: Path) -> None
 def test_a_calibrator_is_offered_only_to_its_own_run(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_run(tmp_path / name, rows=60)
-    shelf = scan(tmp_path)
-    for run in shelf.runs:
-        assert names(shelf.calibrators_for(run, run.predictions[0])) == [f"{run.name}/calibrator.json"]
+    folder_index = scan(tmp_path)
+    for run in folder_index.runs:
+        assert names(folder_index.calibrators_for(run, run.predictions[0])) == [f"{run.name}/calibrator.json"]
 
 
 def test_a_calibrator_for_another_number_of_classes_is_not_offered(tmp_path: Path) -> None:
     write_run(tmp_path / "a", rows=60)
     file = tmp_path / "a" / "calibrator.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "classes": 11}))
-    shelf = scan(tmp_path)
-    assert shelf.calibrators_for(shelf.runs[0], shelf.runs[0].predictions[0]) == ()
+    folder_index = scan(tmp_path)
+    assert folder_index.calibrators_for(folder_index.runs[0], folder_index.runs[0].predictions[0]) == ()
 
 
 def test_what_cannot_be_read_is_named_and_the_rest_is_there(tmp_path: Path) -> None:
@@ -71,9 +71,9 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_there(tmp_path: Path) -> N
     (newer / "calibrator.json").write_text(json.dumps({**block, "format_version": 99}))
     (tmp_path / "cut-calibrator.json").write_text('{"kind": "calibrator", "for')
     (tmp_path / "model.onnx").write_bytes(b"\x00not onnx")
-    shelf = scan(tmp_path)
-    assert names(shelf.runs) == ["good"]
-    troubles = {t.where: t.what for t in shelf.troubles}
+    folder_index = scan(tmp_path)
+    assert names(folder_index.runs) == ["good"]
+    troubles = {t.where: t.what for t in folder_index.troubles}
     assert set(troubles) == {
         "foreign.parquet", "half.parquet", "newer/calibrator.json", "cut-calibrator.json", "model.onnx",
     }  # fmt: skip
@@ -91,7 +91,7 @@ def test_predictions_of_other_tools_are_found_and_other_tables_left_alone(tmp_pa
     np.save(tmp_path / "other_labels.npy", labels)
     (tmp_path / "prices.csv").write_text("name,unit\nash,m3\n")
     (tmp_path / "few.csv").write_text("a,b,label\n0.5,0.5,0\n")
-    shelf = scan(tmp_path)
-    assert names(shelf.runs[0].predictions) == ["mine.npz", "other_logits.npy"]
-    assert [t.where for t in shelf.troubles] == ["few.csv"]
-    assert "too few" in shelf.troubles[0].what
+    folder_index = scan(tmp_path)
+    assert names(folder_index.runs[0].predictions) == ["mine.npz", "other_logits.npy"]
+    assert [t.where for t in folder_index.troubles] == ["few.csv"]
+    assert "too few" in folder_index.troubles[0].what

@@ -17,11 +17,11 @@ from ..conftest import write_run
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Scored, Scored]:
     root = tmp_path_factory.mktemp("runs")
     write_run(root / "a", rows=4000, seed=3)
-    shelf = scan(root)
-    found = shelf.runs[0]
+    folder_index = scan(root)
+    found = folder_index.runs[0]
     test = found.find("test")
     assert test is not None
-    (calibrator,) = shelf.calibrators_for(found, test)
+    (calibrator,) = folder_index.calibrators_for(found, test)
     return found, Scored.of(test), Scored.of(test, calibrator)
 
 

@@ -20,9 +20,9 @@ def test_a_file_is_measured_as_it_would_have_answered_its_own_held_out_rows(tmp_
     write_run(tmp_path / "other", rows=200, seed=5)
     run = write_run(tmp_path / "mine", rows=2500, seed=4)
     write_model(tmp_path / "file.onnx", source={"checkpoint_sha256": "weights of mine"})
-    shelf = scan(tmp_path)
-    (model,) = shelf.models
-    found = deployed.held_out(shelf, model)
+    folder_index = scan(tmp_path)
+    (model,) = folder_index.models
+    found = deployed.held_out(folder_index, model)
     assert found is not None
     assert (found[0].name, found[1].name) == ("mine", "test")
     summary = measures.summary(Scored.of(found[1]), Scored.of(found[1], model))
@@ -45,5 +45,5 @@ def test_a_file_is_measured_as_it_would_have_answered_its_own_held_out_rows(tmp_
 def test_a_file_of_other_weights_is_not_measured_on_them(tmp_path: Path, source: dict[str, str]) -> None:
     write_run(tmp_path / "mine", rows=50)
     write_model(tmp_path / "file.onnx", source=source)
-    shelf = scan(tmp_path)
-    assert deployed.held_out(shelf, shelf.models[0]) is None
+    folder_index = scan(tmp_path)
+    assert deployed.held_out(folder_index, folder_index.models[0]) is None

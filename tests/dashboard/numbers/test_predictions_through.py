@@ -13,10 +13,10 @@ from ..conftest import write_run
 
 def test_the_same_files_are_the_same_and_a_calibrator_or_a_newer_file_makes_another(tmp_path: Path) -> None:
     write_run(tmp_path / "a", rows=30)
-    shelf = scan(tmp_path)
-    best = shelf.runs[0].best()
+    folder_index = scan(tmp_path)
+    best = folder_index.runs[0].best()
     assert best is not None
-    (calibrator,) = shelf.calibrators_for(shelf.runs[0], best)
+    (calibrator,) = folder_index.calibrators_for(folder_index.runs[0], best)
     plain, through = Scored.of(best), Scored.of(best, calibrator)
     assert plain == Scored.of(best)
     assert hash(plain) == hash(Scored.of(best))

@@ -151,8 +151,8 @@ def test_recalibration_finds_the_temperature_inside_the_prior_term(tmp_path: Pat
     model = write_model(tmp_path / "m.onnx")
     write_feedback(tmp_path / "log", model, rows=4000, every=1, sharpness=3.0)
     (served,) = read_feedback(tmp_path / "log").served
-    shelf = scan(tmp_path)
-    trial = recalibration.try_out(shelf.models[0], served)
+    folder_index = scan(tmp_path)
+    trial = recalibration.try_out(folder_index.models[0], served)
     # Logits were made 3 times too sharp and the labels drawn from the prior-adjusted model: T = 3, not 2.
     assert trial.calibrator.parameters["temperature"] == pytest.approx(3.0, rel=0.06)
     assert trial.old_temperature == 2.0

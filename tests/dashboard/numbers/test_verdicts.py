@@ -27,10 +27,10 @@ def test_it_is_what_the_command_says_and_is_kept(tmp_path: Path) -> None:
 def test_a_deployed_file_is_judged_by_its_own_formula(tmp_path: Path) -> None:
     write_run(tmp_path / "mine", rows=600)
     write_model(tmp_path / "mine" / "model.onnx", source={"checkpoint_sha256": "weights of mine"})
-    shelf = scan(tmp_path)
-    test = shelf.runs[0].find("test")
+    folder_index = scan(tmp_path)
+    test = folder_index.runs[0].find("test")
     assert test is not None
-    alone, deployed = Scored.of(test), Scored.of(test, shelf.models[0])
+    alone, deployed = Scored.of(test), Scored.of(test, folder_index.models[0])
     assert verdicts.verdict(deployed).sentence != verdicts.verdict(alone).sentence
 
 
