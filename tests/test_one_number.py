@@ -89,7 +89,7 @@ def save_run(folder: Path, taus: list[float] | None) -> Path:
     config = TrainConfig(model=ModelConfig(name="test_resnet"))
     counts = np.rint(100 * PRIOR).astype(np.int64)
     loss = create_loss("ce", num_classes=len(NAMES))
-    block = model_block(config, Splits(NAMES, nothing, nothing), PREPROCESSING, counts, loss, {})
+    block = model_block(config, Splits(NAMES, nothing, nothing), PREPROCESSING, counts, loss, {}, network)
     folder.mkdir(parents=True)
     save_model(folder / "model.safetensors", network, block | {"class_temperatures": taus})
     write_json(folder / "config.json", {"kind": "run", "format_version": 1, "config": {"data": {"path": None}}})

@@ -104,6 +104,9 @@ class _Test:
 
 
 def _quantile(ordered: Vector, q: float) -> float:
-    place = q * (len(ordered) - 1)
+    """At place q (n + 1): of n draws, a share q lies below it on average. The usual q (n - 1) cuts .3 % more off each
+    end of 300 draws, which every interval would miss.
+    """
+    place = min(max(q * (len(ordered) + 1) - 1, 0.0), len(ordered) - 1.0)
     i = min(int(place), len(ordered) - 2)
     return float(ordered[i] + (place - i) * (ordered[i + 1] - ordered[i]))

@@ -60,6 +60,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         np.array([6, 3, 1]),
         create_loss("ce", num_classes=3),
         {},
+        network,
     )
     block |= {"class_temperatures": TAUS, "feature_norm": [5.0, 1.0]}
     folder.mkdir()

@@ -38,3 +38,17 @@ def test_certain_cells_have_no_noise() -> None:
 def test_the_same_accuracies_show_the_same_counts() -> None:
     draws, accuracy = HitDraws(np.array([4, 90]), 30, 2), np.full((30, 2), 0.3)
     assert np.array_equal(draws.shares(accuracy), draws.shares(accuracy))
+
+
+def test_few_draws_have_the_spread_of_sums_right() -> None:
+    """Any sum over the cells has its sd to the rounding of counts; independent draws are off by 4 % here."""
+    rows, accuracy = np.full(12, 4000), np.full((300, 12), 0.3)
+    for seed in range(8):
+        sums = HitDraws(rows, 300, seed).shares(accuracy).sum(axis=1)
+        assert sums.std() == pytest.approx(math.sqrt(12 * 0.3 * 0.7 / 4000), rel=0.003)
+        assert sums.mean() == pytest.approx(12 * 0.3, abs=1e-4)
+
+
+def test_more_cells_than_draws_are_spread_one_by_one() -> None:
+    shares = HitDraws(np.full(200, 4000), 100, 3).shares(np.full((100, 200), 0.3))
+    assert shares.std(axis=0) == pytest.approx(np.full(200, math.sqrt(0.3 * 0.7 / 4000)), rel=0.01)

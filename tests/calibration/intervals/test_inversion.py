@@ -30,3 +30,13 @@ def test_half_of_all_samples_show_more_under_the_middle_and_never_less_than_none
 def test_what_lies_beyond_the_largest_error_ends_there() -> None:
     found = turn_around(9.0, 5.0, lambda truth: truth + NOISE)
     assert (found.low, found.high) == (5.0, 5.0)
+
+
+def test_of_few_draws_a_fortieth_lies_beyond_each_end_on_average() -> None:
+    """Of 39 even draws, the outermost are where 1/40 begins: places i / 40 of the unit interval in the mean."""
+    draws = np.arange(1, 40) / 40.0
+
+    found = turn_around(50.0, 100.0, lambda e: e + draws)
+
+    assert found.low == pytest.approx(50.0 - 39 / 40, abs=0.02)
+    assert found.high == pytest.approx(50.0 - 1 / 40, abs=0.02)
