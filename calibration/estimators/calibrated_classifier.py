@@ -23,6 +23,7 @@ from calibrant.calibration.calibrators import Calibrator
 from calibrant.calibration.calibrators import fit as fit_calibrator
 from calibrant.calibration.estimators.scores import (
     Matrix,
+    fit_options,
     floor_of,
     log_probabilities,
     logits_of,
@@ -121,7 +122,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self, logits: Matrix, labels: NDArray[np.int64], weights: NDArray[np.float64] | None, rows: NDArray[np.intp]
     ) -> Calibrator:
         return fit_calibrator(
-            self.method, logits, labels, weights=None if weights is None else weights[rows], **dict(self.options or {})
+            self.method,
+            logits,
+            labels,
+            weights=None if weights is None else weights[rows],
+            **fit_options(self.method, self.options),
         )
 
     def _folds(self, encoded: NDArray[np.int64]) -> Any:

@@ -14,6 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from calibrant.calibration.calibrators import Calibrator
 from calibrant.calibration.calibrators import fit as fit_calibrator
+from calibrant.calibration.estimators.scores import fit_options
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import FormatError
 
@@ -45,7 +46,9 @@ class LogitCalibrator(ClassifierMixin, TransformerMixin, BaseEstimator):  # type
         counted = labels if weights is None else labels[weights > 0]
         if len(np.unique(counted)) < 2:
             raise ValueError("the rows that count are all of one class; a calibrator needs two")
-        self.calibrator_ = fit_calibrator(self.method, z, labels, weights=weights, **dict(self.options or {}))
+        self.calibrator_ = fit_calibrator(
+            self.method, z, labels, weights=weights, **fit_options(self.method, self.options)
+        )
         return self
 
     @staticmethod

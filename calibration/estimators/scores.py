@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,3 +56,9 @@ def _of_decisions(scores: Matrix, estimator: Any, classes: int) -> Matrix:
             'classes, not one for each class; use decision_function_shape="ovr"'
         )
     return scores
+
+
+def fit_options(method: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What is told to a fit: a temperature is that of scikit-learn, without a prior where the rows hardly tell it, so
+    that a weight of 2 is a row given twice."""
+    return ({"steady": False} if method == "temperature" else {}) | dict(options or {})
