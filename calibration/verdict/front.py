@@ -17,7 +17,7 @@ from calibrant.calibration.statistics.accumulate import statistics_of_probabilit
 from calibrant.calibration.verdict.case import Case, JudgedRows, Matrix, Trial
 from calibrant.calibration.verdict.judge import judge
 from calibrant.calibration.verdict.policy import margin_of
-from calibrant.calibration.verdict.remedies.trials import LAST, methods, recalibrated
+from calibrant.calibration.verdict.remedies.trials import ALONE, LAST, methods, recalibrated
 from calibrant.calibration.verdict.verdict import Verdict
 from calibrant.errors import DataError
 
@@ -93,11 +93,12 @@ def _trials(fitted_on: ArrayLike | None, *, given: bool, classes: int) -> Iterat
         )
     source = "before" if given else "probs"
     for method, kinds in methods(classes, no_target=fitted_on is None):
+        options = "".join(f", {name}={value}" for name, value in ALONE.get(method, {}).items())
         yield Trial(
             "recalibrate",
             kinds,
             f"Fit a calibrator on rows like these ({method})",
-            f'calibrant.calibration.fit("{method}", np.log({source}), labels)',
+            f'calibrant.calibration.fit("{method}", np.log({source}), labels{options})',
             recalibrated(method),
             last=method == LAST,
         )

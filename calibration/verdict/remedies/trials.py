@@ -26,6 +26,7 @@ from calibrant.shares import shares
 OUT = "calibrator-new.json"
 _FOLDS = 5
 LAST = "histogram"  # follows any shape of the error, so it asks for rows
+ALONE = {LAST: {"mixture": False}}  # the temperature beside it, for few rows, would keep half of such an error
 _FEW_CLASSES = 100  # up to which a map with numbers of its own for each class is tried
 
 
@@ -103,7 +104,7 @@ def trials(
             "recalibrate",
             against,
             f"Fit a calibrator on rows like these ({method})",
-            call.calibrate("--method", method, *call.prior()),
+            call.calibrate("--method", method, *_said(method), *call.prior()),
             recalibrated(method, None if call.adjust is None else formula),
             last=method == LAST,
         )
@@ -120,13 +121,18 @@ def methods(classes: int, *, no_target: bool) -> Iterator[tuple[str, frozenset[C
         yield LAST, frozenset(whole)
 
 
+def _said(method: str) -> list[str]:
+    """The fit's options as a command line has them."""
+    return [word for k, v in ALONE.get(method, {}).items() for word in ("--option", f"{k}={v}".lower())]
+
+
 def recalibrated(method: str, corrected: Formula | None = None) -> Callable[[JudgedRows], Matrix]:
     """Each row by a map of the others; fitted inside the prior correction of a formula where one is given."""
 
     def logits(rows: JudgedRows) -> Matrix:
         weights = None if rows.weights is None else rows.weights[rows.labels]
         options = {} if corrected is None else inside(corrected.prior)
-        u = cross_fitted(method, rows.plain, rows.labels, weights=weights, **options)
+        u = cross_fitted(method, rows.plain, rows.labels, weights=weights, **ALONE.get(method, {}), **options)
         shift = None if corrected is None else corrected.shift()
         return u if shift is None else u - shift
 

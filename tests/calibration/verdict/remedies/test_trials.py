@@ -16,7 +16,9 @@ from calibrant.calibration.verdict.remedies.trials import Call
 from tests.verdict_cases import prepare
 
 
-@pytest.mark.parametrize("name", ["over-confident", "harmful calibrator", "prior shift", "in-sample"])
+@pytest.mark.parametrize(
+    "name", ["over-confident", "harmful calibrator", "prior shift", "in-sample", "the surest tenth"]
+)
 def test_the_command_of_the_first_remedy_gives_what_it_promised(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
