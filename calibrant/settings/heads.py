@@ -75,7 +75,7 @@ class HeadDataConfig:
         "RandomState(order_seed).permutation(C).", slider=(0, 100, 1))
     folds: int | None = option(None, "Folds", "Judges every row by a head that was trained without its fold, and keeps "
         "the head of all rows; training and validation images count as one. 0: one split.", allowed=(2, 1000),
-        slider=(0, 20, 1), none=0)
+        slider=(0, 20, 2), none=0)
     split_seed: int | None = option(None, "Division", "Which rows are held out and kept; -1: as the seed says.",
         slider=(-1, 20, 1), none=-1)
     train_views: tuple[str, ...] = option(("eval",), "Views to train on", "Of those that the cache holds, separated by "
