@@ -4,7 +4,7 @@ BIN := .venv/bin
 # One process for each core; a file's tests stay together, because they share servers and trained runs.
 PYTEST := $(BIN)/python -m pytest -n logical --dist loadfile
 
-.PHONY: reproduce-small demo test test-slow check install clean
+.PHONY: reproduce-small demo test test-slow test-all check install clean
 
 demo: .venv/.installed
 	$(BIN)/calibrant demo
@@ -14,6 +14,10 @@ test: .venv/.installed
 
 test-slow: .venv/.installed
 	$(PYTEST) -m "slow and not gpu"
+
+# Both at once: files whose quick and slow tests share a trained run or a server make it once.
+test-all: .venv/.installed
+	$(PYTEST) -m "not gpu"
 
 check: .venv/.installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m pytest tests/test_layout.py tests/test_types.py

@@ -29,7 +29,7 @@ def test_help_lists_every_command_and_gives_an_example() -> None:
     result = CliRunner().invoke(cli, ["--help"])
     assert result.exit_code == 0
     assert all(name in result.output for name in COMMANDS)
-    assert "calibrant train --data DIR" in result.output
+    assert "calibrant fit DIR" in result.output
 
 
 def test_version_is_the_packages() -> None:
