@@ -70,7 +70,7 @@ def _options(command: list[str]) -> set[str]:
         return {"--help", "--version", "--debug"}
     found = cli.get_command(click.Context(cli), command[0])
     assert found is not None
-    options = {"--help", "--debug"}
+    options = {"--help", "--debug", "--plugin"}  # of any command
     stack: list[click.Command] = [found]
     while stack:
         current = stack.pop()
