@@ -102,22 +102,22 @@ def _netcal_fits(z: Floats, p: Probs, y: Labels, bins: int) -> list[Comparison]:
             "temperature T (float32)", "netcal", t, _run(lambda: temperature(p.astype(np.float32))), True, single
         ),
         Comparison(
-            "vector scaling NLL", "netcal", own("vector"),
+            "vector scaling NLL", "netcal", own("vector", penalty=0),
             _run(lambda: nll(netcal_class("scaling", "LogisticCalibration")(temperature_only=False))), True,
             "netcal scales log p instead of logits: another model as soon as the weights differ",
         ),
         Comparison(
-            "isotonic NLL", "netcal", own("isotonic"),
+            "isotonic NLL", "netcal", own("isotonic", mixture=False),
             _run(lambda: nll(netcal_class("binning", "IsotonicRegression")())), True,
             "zeros: ours are 1e-12 before renormalising, netcal's are 0 (floored here at 1e-12 after)",
         ),
         Comparison(
-            "histogram binning NLL", "netcal", own("histogram", bins=bins),
+            "histogram binning NLL", "netcal", own("histogram", bins=bins, mixture=False),
             _run(lambda: nll(netcal_class("binning", "HistogramBinning")(bins))), True,
             "zeros as above; netcal's bins are (a, b], ours [a, b)",
         ),
         Comparison(
-            "BBQ NLL", "netcal", own("bbq"), _run(lambda: nll(netcal_class("binning", "BBQ")())), False,
+            "BBQ NLL", "netcal", own("bbq", mixture=False), _run(lambda: nll(netcal_class("binning", "BBQ")())), False,
             "the same fit, stored as steps",
         ),
     ]  # fmt: skip
