@@ -107,4 +107,4 @@ def test_training_from_the_pixel_file_is_training_from_memory(
         settings = ("schedule.epochs=1", f"data.cache_dir={tmp_path / 'cache'}", f"data.workers={workers}")
         kept = load_file(fit(small(*settings), overwrite=True) / MODEL_FILE)
         assert all((plain[k] == kept[k]).all() for k in plain)
-    assert len(list((tmp_path / "cache").glob("*.pixels"))) == 2  # training and validation
+    assert len(list((tmp_path / "cache").glob("*.pixels"))) == 3  # training, validation and test, each once
