@@ -8,7 +8,8 @@ MODULES = {
     "torch": "train", "torchvision": "train", "timm": "train", "safetensors": "train", "tensorboard": "train",
     "sklearn": "train", "onnx": "train", "onnxscript": "train", "netcal": "calibration",
     "streamlit": "dashboard", "altair": "dashboard", "pandas": "dashboard", "vl_convert": "dashboard",
-    "grpc": "grpc", "optuna": "search", "ray": "ray",
+    "grpc": "grpc", "optuna": "search", "ray": "ray", "transformers": "huggingface", "lightning": "lightning",
+    "mlflow": "tracking", "wandb": "tracking",
 }  # fmt: skip
 
 

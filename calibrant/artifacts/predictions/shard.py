@@ -14,13 +14,21 @@ from calibrant.artifacts.predictions.source import KEY, Source
 from calibrant.errors import DataError, FormatError
 
 
+def _begins(path: Path) -> bytes:
+    with open(path, "rb") as stream:
+        return stream.read(4)
+
+
 def is_own(path: Path) -> bool:
     """Was it written by Calibrant? What is no Parquet file at all is not."""
+    from calibrant.artifacts.foreign.formats import ENDINGS
+
+    ending = path.suffix.lower()
+    if not path.is_file() or (ending != ".parquet" and ending in ENDINGS) or _begins(path) != b"PAR1":
+        return False
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if path.suffix != ".parquet":
-        return False
     try:
         return KEY in (pq.read_schema(path).metadata or {})
     except (pa.ArrowException, OSError):

@@ -58,7 +58,7 @@ def test_a_sweep_resumes_and_equals_single_runs(tmp_path: Path, cache: FeatureCa
 
     assert [line.variant for line in done.table.lines][0] == "baseline"
     tidy = pq.read_table(plan.out / "results.parquet").to_pylist()
-    assert len(tidy) == 6 * 2 * 13
+    assert len(tidy) == 6 * 2 * 14
     assert set(tidy[0]) == {"variant", "seed", "split", "metric", "value"}
     assert "| balanced |" in (plan.out / "table.md").read_text()
     assert (plan.out / "table.html").read_text().startswith("<!doctype html>")
