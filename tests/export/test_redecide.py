@@ -100,7 +100,7 @@ def test_rows_that_the_map_was_fitted_on_are_judged_by_maps_that_have_not_seen_t
         z, y = drawn(300, np.array(PRIOR), seed)
         sets[seed] = Predictions(tuple(map(str, range(300))), y, z, Source(CLASSES, train_prior=PRIOR))
         sets[seed].write(tmp_path / f"{seed}.parquet")
-    fitted = fit_file(tmp_path / "0.parquet", "isotonic", decisions=Decisions((0.1,)))
+    fitted = fit_file(tmp_path / "0.parquet", "isotonic", decisions=Decisions((0.1,)), options={"mixture": False})
     edit.recalibrate(deployed, fitted, out=tmp_path / "m.onnx")
 
     def threshold(seed: int) -> float:
