@@ -26,7 +26,8 @@ from calibrant.shares import shares
 OUT = "calibrator-new.json"
 _FOLDS = 5
 LAST = "histogram"  # follows any shape of the error, so it asks for rows
-ALONE: dict[str, dict[str, Any]] = {LAST: {"mixture": False}}  # the temperature beside it, for few rows, would keep half of such an error
+# The temperature beside it, for few rows, would keep half of such an error.
+ALONE: dict[str, dict[str, Any]] = {LAST: {"mixture": False}}
 _FEW_CLASSES = 100  # up to which a map with numbers of its own for each class is tried
 
 
