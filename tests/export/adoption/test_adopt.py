@@ -18,7 +18,7 @@ from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.artifacts.predictions import read_predictions
 from calibrant.calibration.softmax import softmax
 from calibrant.commands.root import cli
-from calibrant.errors import CalibrantError, CheckFailed
+from calibrant.errors import CalibrantError
 from calibrant.export import adopt
 from calibrant.export.adoption.pictures import random_pictures
 from calibrant.serve import load
@@ -135,17 +135,11 @@ def test_triton_repository(model: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_quantize_and_verify_by_winners(place: Path, model: Path) -> None:
     out = model.parent / "int8.onnx"
-    run("quantize", model, "--data", place / "data", "--out", out, "--samples", "64", "--keep-float", "none")
+    run("quantize", model, "--data", place / "data", "--out", out, "--samples", "240")
     card = OnnxFile.open(out).card()
     assert card.precision["dtype"] == "int8"
     assert card.adopted is not None
-    # A network of random weights on noise: how many winners stay depends on the processor's int8, so either answer is
-    # right; that they are what is counted is not a matter of the processor.
-    try:
-        said = run("verify", out, "--images", place / "data")
-    except CheckFailed as error:
-        said = str(error)
-    assert "same winner" in said
+    assert "same winner" in run("verify", out, "--images", place / "data")
 
 
 def class_token(m: Maker) -> str:
