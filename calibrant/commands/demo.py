@@ -7,10 +7,12 @@ description of the whole path.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,8 @@ from calibrant.errors import CheckFailed, ConfigError
 from calibrant.progress import table
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -149,10 +153,22 @@ def _run(asked: Demo, *, quiet: bool) -> dict[str, Any]:
         if not quiet:
             click.echo(f"[{step}/{_STEPS}] {text}")
 
-    out = asked.out
+    from calibrant.train.jobs.run import processes
+
     say(1, f"Making images: {asked.data}")
     images = _images(asked)
+    if asked.brief:
+        return _walk(asked, images, None, say, quiet=quiet)
+    # What the dashboard compares with is trained at the same time, on another core.
+    with processes(1, asked.out) as pool:
+        other = "ce" if asked.loss != "ce" else "vace"
+        return _walk(asked, images, pool.submit(_train_silently, asked, images, other), say, quiet=quiet)
 
+
+def _walk(
+    asked: Demo, images: Path, other: Future[Path] | None, say: Callable[[int, str], None], *, quiet: bool
+) -> dict[str, Any]:
+    out = asked.out
     say(2, f"Training {asked.model} with loss {asked.loss} for {asked.epochs} epochs")
     run = _train(asked, images, asked.loss, out / "run")
 
@@ -173,7 +189,7 @@ def _run(asked: Demo, *, quiet: bool) -> dict[str, Any]:
     stages.append(_measured("as served over HTTP", served, test))
     gap = _check_served(served, test, calibrator, asked.adjust)
 
-    traffic = None if asked.brief else _fill(asked, run, images, test, len(validation), say)
+    traffic = None if other is None else _fill(asked, run, other, images, test, len(validation), say)
 
     say(10, "Drawing reliability.png and report.html")
     rows = [Row.of(stage.name, stage.evaluation) for stage in stages]
@@ -229,14 +245,17 @@ def _images(asked: Demo) -> Path:
     return write_leaves(folder, spec)
 
 
-def _fill(asked: Demo, run: Path, images: Path, test: Predictions, known: int, say: Callable[[int, str], None]) -> Any:
+def _fill(
+    asked: Demo, run: Path, other: Future[Path], images: Path, test: Predictions, known: int,
+    say: Callable[[int, str], None],
+) -> Any:  # fmt: skip
     """What the dashboard compares and watches: another loss, heads, and served traffic, which is returned."""
     from calibrant.commands.demo_heads import train_heads
     from calibrant.commands.demo_traffic import send
 
-    out, other = asked.out, "ce" if asked.loss != "ce" else "vace"
-    say(8, f"Training with loss {other} as well, and three heads on the frozen network, to compare")
-    second = _train(asked, images, other, out / f"run-{other}")
+    out = asked.out
+    say(8, "Training another loss as well (begun beside step 2), and three heads on the frozen network, to compare")
+    second = other.result()
     _calibrate(second / "predictions" / "val.parquet", second / "calibrator.json", asked.adjust)
     train_heads(run, asked.model, images, out / "heads", image_size=_SIDES[asked.data])
 
@@ -269,6 +288,12 @@ def _train(asked: Demo, images: Path, loss: str, out: Path) -> Path:
         return fit(config)
     finally:
         torch.set_num_threads(threads)
+
+
+def _train_silently(asked: Demo, images: Path, loss: str) -> Path:
+    """In a process of its own; what it would say is in the run's own files."""
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        return _train(asked, images, loss, asked.out / f"run-{loss}")
 
 
 def _predictions(run: Path, images: Path, path: Path, split: str) -> Predictions:

@@ -81,24 +81,20 @@ def _seconds_of(todo: Sequence[Job], out: Path, workers: int, engine: Engine) ->
         finally:
             torch.set_num_threads(threads)
         return
-    with _pool(workers) as pool:
+    with processes(workers, out) as pool:
         waiting: set[Future[float]] = {pool.submit(work, job, str(out)) for job in todo}
-        try:
-            while waiting:
-                finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    yield future.result()
-        except BrokenProcessPool:
-            raise ModelError(
-                "a process was killed, perhaps for lack of memory; finished runs are kept",
-                where=out,
-                fix="start it again, with a smaller --workers if memory was short",
-            ) from None
+        while waiting:
+            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in finished:
+                yield future.result()
 
 
 @contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """One process per core with one thread each: two threads on one head are slower than two heads on one each."""
+def processes(workers: int, out: Path) -> Iterator[ProcessPoolExecutor]:
+    """One process per core with one thread each: two threads on one head are slower than two heads on one each.
+
+    They end with this one, however it ends; `out` is told when one of them was killed.
+    """
     import multiprocessing
 
     before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -112,6 +108,12 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     try:
         yield pool
         pool.shutdown()
+    except BrokenProcessPool:
+        raise ModelError(
+            "a process was killed, perhaps for lack of memory; finished runs are kept",
+            where=out,
+            fix="start it again, with a smaller --workers if memory was short",
+        ) from None
     except BaseException:
         # Ctrl-C reaches the whole group: a head finishes, a training saves its state and stops.
         pool.shutdown(wait=True, cancel_futures=True)
