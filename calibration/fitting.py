@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts.foreign.read import Asked
-from calibrant.artifacts.predictions import OUT_OF_FOLD, PredictionsFile, Source
+from calibrant.artifacts.predictions import OUT_OF_FOLD, Predictions, PredictionsFile, Source
 from calibrant.calibration.calibrators import Calibrator, fit
 from calibrant.calibration.cross_fit import cross_fitted, inside, own_folds
 from calibrant.calibration.decisions import Decisions, with_decisions
@@ -73,30 +73,20 @@ def judged_fit(
     prediction sets and abstain thresholds are cross-fitted: each row is judged by a map that was fitted on other rows.
     """
     file = path if isinstance(path, PredictionsFile) else PredictionsFile.open(_validation(Path(path)), asked=asked)
-    path, asked_prior = file.path, target_prior
-    data = file.read().labelled()
-    if len(data) == 0:
-        raise DataError("no row has a label", where=path, fix="calibration needs labelled predictions")
-    if data.split is not None and set(data.split) == {"train"}:
-        raise DataError(
-            "holds the rows that the model was trained on, of which it is surer than of any others",
-            where=path,
-            fix="calibrate on validation rows, or on rows judged out of fold (calibrant head --set data.folds=10)",
-        )
-    refuse_weights(data, path)
-    name = target_prior if target_prior in (None, UNIFORM) else Path(target_prior).name
+    data, source = _fittable(file), file.source
+    asked_prior = target_prior
     if served_file(target_prior) is not None:
-        target_prior = resolved(target_prior, path)
+        target_prior = resolved(target_prior, file.path)
         rows_follow = "train" if adjust is not None else rows_follow  # these rows are not of the place of use
-    z, y, source = data.logits, data.labels, file.source
     if rows_follow == "train" and adjust is None:
         raise ConfigError("needs a correction to come after the map", where="--rows-follow train", fix="add --adjust 1")
-    prior = Formula.of(None, source, adjust=adjust, target_prior=target_prior, where=str(path)).prior
-    within = prior if rows_follow == "target" else replace(prior, target=None, applied=-prior.absorbed)
+    prior = Formula.of(None, source, adjust=adjust, target_prior=target_prior, where=str(file.path)).prior
+    z, y = data.logits, data.labels
     rows = np.bincount(y, minlength=z.shape[1])
     wanted = _over_rows(target_prior or UNIFORM, source, rows)
     weighted = target_prior is not None and adjust is None
     weights = class_weights(rows, wanted)[y] if weighted else None
+    within = prior if rows_follow == "target" else replace(prior, target=None, applied=-prior.absorbed)
     settings = inside(within) | dict(options or {})
     calibrator = fit(method, z, y, weights=weights, **settings)
     shift = prior.shift()
@@ -107,7 +97,7 @@ def judged_fit(
     found = statistics_of(held_out, y).weighted(judged)
     before, after = evaluate(statistics_of(z - shift, y).weighted(judged), bins=bins), evaluate(found, bins=bins)
     groups, unjudged = worth_judging(data.groups)
-    call = Call(path, None, asked_prior, adjust, asked)
+    call = Call(file.path, None, asked_prior, adjust, asked)
     case = Case(
         after,
         found,
@@ -120,46 +110,66 @@ def judged_fit(
         labels_call=call.labels(margin),
     )
     verdict = judge(case, margin=margin)
-    context: dict[str, Any] = {
-        "path": file.path.name, "sha256": file.sha256(), "rows_sha256": rows_sha256(z, y),
-        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), "model": dict(source.model),
-        "rows_follow": rows_follow if adjust is not None else "themselves", "options": dict(options or {}),
-    }  # fmt: skip
+    context = _context(file, z, y, options) | {"rows_follow": rows_follow if adjust is not None else "themselves"}
     if folds is not None:
         context["rows_are"] = OUT_OF_FOLD
-    if target_prior is not None:
-        context["target_prior"] = name
+    if asked_prior is not None:
+        context["target_prior"] = asked_prior if asked_prior == UNIFORM else Path(asked_prior).name
     if judged is not None:
         context["population"] = (wanted / wanted.sum()).tolist()
-    note = None if weighted else other_shares(rows, prior, source, adjust=adjust, follow=rows_follow, name=path.name)
-    if note is not None:
-        context["note"] = note
-    calibrator = with_prior(calibrator, prior, source).with_context(
-        fitted_on=context,
-        metrics={
-            "before": reported(before),
-            "after": reported(after),
-            "after_is": "cross-fitted",
-            "bins": bins,
-            "verdict": {**verdict.without_commands().to_dict(), JUDGED_SHIFT: shift.tolist()},
-        },
-    )
+    if not weighted:
+        note = other_shares(rows, prior, source, adjust=adjust, follow=rows_follow, name=file.path.name)
+        context |= {} if note is None else {"note": note}
+    metrics = {
+        "before": reported(before), "after": reported(after), "after_is": "cross-fitted", "bins": bins,
+        "verdict": {**verdict.without_commands().to_dict(), JUDGED_SHIFT: shift.tolist()},
+    }  # fmt: skip
+    calibrator = with_prior(calibrator, prior, source).with_context(fitted_on=context, metrics=metrics)
+    calibrator = _with_doubt(calibrator, data, source, before)
+    if decisions is not None:
+        elsewhere = None  # rows that follow the target prior, or are to stand for themselves, weigh the same
+        if weighted:
+            elsewhere = wanted
+        elif rows_follow == "train":
+            elsewhere = np.ones(z.shape[1]) if prior.target is None else np.asarray(prior.target)
+        calibrator = with_decisions(calibrator, softmax(held_out), y, decisions, target_prior=elsewhere, shift=shift)
+    return FileFit(calibrator, verdict, (*file.notes, *unjudged))
+
+
+def _fittable(file: PredictionsFile) -> Predictions:
+    """The labelled rows, where there are any that the network has not been trained on."""
+    data = file.read().labelled()
+    if len(data) == 0:
+        raise DataError("no row has a label", where=file.path, fix="calibration needs labelled predictions")
+    if data.split is not None and set(data.split) == {"train"}:
+        raise DataError(
+            "holds the rows that the model was trained on, of which it is surer than of any others",
+            where=file.path,
+            fix="calibrate on validation rows, or on rows judged out of fold (calibrant head --set data.folds=10)",
+        )
+    refuse_weights(data, file.path)
+    return data
+
+
+def _context(
+    file: PredictionsFile, z: NDArray[Any], y: NDArray[np.int64], options: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """What it was fitted on, so that it is known again."""
+    return {
+        "path": file.path.name, "sha256": file.sha256(), "rows_sha256": rows_sha256(z, y),
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), "model": dict(file.source.model),
+        "options": dict(options or {}),
+    }  # fmt: skip
+
+
+def _with_doubt(calibrator: Calibrator, data: Predictions, source: Source, before: Evaluation) -> Calibrator:
+    """Rounded probabilities doubt more than a map that sharpens."""
     doubt = sharpening_note(
         calibrator.parameters.get("temperature"), before.mean_confidence.value, before.accuracy.value
     )
     if source.rounded is not None:
-        doubt = rounding_note(z, y, source.rounded)
-    if doubt is not None:
-        calibrator = replace(calibrator, fit={**calibrator.fit, "note": doubt})
-    if decisions is None:
-        return FileFit(calibrator, verdict, (*file.notes, *unjudged))
-    elsewhere = None  # rows that follow the target prior, or are to stand for themselves, weigh the same
-    if weighted:
-        elsewhere = wanted
-    elif rows_follow == "train":
-        elsewhere = np.ones(z.shape[1]) if prior.target is None else np.asarray(prior.target)
-    calibrator = with_decisions(calibrator, softmax(held_out), y, decisions, target_prior=elsewhere, shift=shift)
-    return FileFit(calibrator, verdict, (*file.notes, *unjudged))
+        doubt = rounding_note(data.logits, data.labels, source.rounded)
+    return calibrator if doubt is None else replace(calibrator, fit={**calibrator.fit, "note": doubt})
 
 
 def _judged_rows(

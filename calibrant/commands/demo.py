@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import time
-import urllib.request
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -168,6 +167,8 @@ def _run(asked: Demo, *, quiet: bool) -> dict[str, Any]:
 def _walk(
     asked: Demo, images: Path, other: Future[Path] | None, say: Callable[[int, str], None], *, quiet: bool
 ) -> dict[str, Any]:
+    from calibrant.commands.demo_traffic import ask_for_all
+
     out = asked.out
     say(2, f"Training {asked.model} with loss {asked.loss} for {asked.epochs} epochs")
     run = _train(asked, images, asked.loss, out / "run")
@@ -185,7 +186,7 @@ def _walk(
     card = _export(run, out, asked.adjust)
 
     say(7, "Serving model.onnx and sending it every test image over HTTP")
-    served, example = _serve(out / "model.onnx", images, test)
+    served, example = ask_for_all(out / "model.onnx", _NAME, images, test)
     stages.append(_measured("as served over HTTP", served, test))
     gap = _check_served(served, test, calibrator, asked.adjust)
 
@@ -246,9 +247,14 @@ def _images(asked: Demo) -> Path:
 
 
 def _fill(
-    asked: Demo, run: Path, other: Future[Path], images: Path, test: Predictions, known: int,
+    asked: Demo,
+    run: Path,
+    other: Future[Path],
+    images: Path,
+    test: Predictions,
+    known: int,
     say: Callable[[int, str], None],
-) -> Any:  # fmt: skip
+) -> Any:
     """What the dashboard compares and watches: another loss, heads, and served traffic, which is returned."""
     from calibrant.commands.demo_heads import train_heads
     from calibrant.commands.demo_traffic import send
@@ -361,33 +367,6 @@ def _export(run: Path, out: Path, adjust: float) -> Any:
     return export_run(
         run, out / "model.onnx", ExportConfig(calibrator=out / "calibrator.json", adjust=adjust, name=_NAME)
     )
-
-
-def _serve(model: Path, images: Path, test: Predictions) -> tuple[NDArray[np.float64], dict[str, Any]]:
-    """The probabilities that a running server gives for the test images, and one answer to show."""
-    import numpy as np
-
-    from calibrant.images.decode import open_image
-    from calibrant.serve.processes.background import running
-
-    def post(url: str, body: bytes, kind: str) -> dict[str, Any]:
-        request = urllib.request.Request(url, body, {"Content-Type": kind})
-        with urllib.request.urlopen(request, timeout=60) as response:
-            answer: dict[str, Any] = json.load(response)
-        return answer
-
-    answers = []
-    with running(model) as server:
-        for start in range(0, len(test), 25):
-            batch = [np.asarray(open_image(images / "test" / i)) for i in test.ids[start : start + 25]]
-            tensor = {"name": "images", "datatype": "UINT8", "shape": [len(batch), *batch[0].shape]}
-            inputs = [{**tensor, "data": np.stack(batch).ravel().tolist()}]
-            body = json.dumps({"inputs": inputs, "outputs": [{"name": "probabilities"}]}).encode()
-            output = post(f"{server}/v2/models/{_NAME}/infer", body, "application/json")["outputs"][0]
-            answers.append(np.asarray(output["data"], np.float64).reshape(output["shape"]))
-        first = images / "test" / test.ids[0]
-        example = post(f"{server}/predict", first.read_bytes(), "image/png")
-    return np.concatenate(answers), {"image": first, "label": test.class_names[test.labels[0]], "answer": example}
 
 
 def _check_served(served: NDArray[np.float64], test: Predictions, calibrator: Calibrator, adjust: float) -> float:

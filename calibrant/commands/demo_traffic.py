@@ -1,4 +1,4 @@
-"""Served traffic for the demo: pictures that blur after a while, and labels that come late."""
+"""Served traffic for the demo: each test image once, and pictures that blur while their labels come late."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import json
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from calibrant.artifacts.predictions import Predictions
 from calibrant.progress import progress
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _CALM, _BLURRED = 300, 800  # answers before and after the lens goes out of focus
 _LATE, _AT_ONCE = 100, 25  # a label comes so many answers later, with others
@@ -74,3 +78,30 @@ def _post(url: str, body: bytes, kind: str) -> None:
     request = urllib.request.Request(url, body, {"Content-Type": kind})
     with urllib.request.urlopen(request, timeout=60) as response:
         response.read()
+
+
+def ask_for_all(model: Path, name: str, images: Path, test: Predictions) -> tuple[NDArray[np.float64], dict[str, Any]]:
+    """The probabilities that a running server gives for the test images, and one answer to show."""
+    import numpy as np
+
+    from calibrant.images.decode import open_image
+    from calibrant.serve.processes.background import running
+
+    def post(url: str, body: bytes, kind: str) -> dict[str, Any]:
+        request = urllib.request.Request(url, body, {"Content-Type": kind})
+        with urllib.request.urlopen(request, timeout=60) as response:
+            answer: dict[str, Any] = json.load(response)
+        return answer
+
+    answers = []
+    with running(model) as server:
+        for start in range(0, len(test), 25):
+            batch = [np.asarray(open_image(images / "test" / i)) for i in test.ids[start : start + 25]]
+            tensor = {"name": "images", "datatype": "UINT8", "shape": [len(batch), *batch[0].shape]}
+            inputs = [{**tensor, "data": np.stack(batch).ravel().tolist()}]
+            body = json.dumps({"inputs": inputs, "outputs": [{"name": "probabilities"}]}).encode()
+            output = post(f"{server}/v2/models/{name}/infer", body, "application/json")["outputs"][0]
+            answers.append(np.asarray(output["data"], np.float64).reshape(output["shape"]))
+        first = images / "test" / test.ids[0]
+        example = post(f"{server}/predict", first.read_bytes(), "image/png")
+    return np.concatenate(answers), {"image": first, "label": test.class_names[test.labels[0]], "answer": example}

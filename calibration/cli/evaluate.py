@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from calibrant.errors import CheckFailed, ConfigError, did_you_mean
 if TYPE_CHECKING:
     from calibrant.calibration.compare import Difference
     from calibrant.calibration.ood_files import OodRow
+    from calibrant.calibration.report.figures import Model
 
 _PATH = click.Path(path_type=Path)
 _FIGURES = (".png", ".svg", ".pdf")
@@ -106,118 +108,151 @@ def evaluate(
       calibrant evaluate test.parquet --calibrator calibrator.json --require "ece<0.05,verdict>=care"
       calibrant evaluate test.parquet --ood svhn.parquet --ood-fit val.parquet
     """
-    from calibrant.atomic import write_json, write_text
     from calibrant.calibration.cli.independent import refuse_options, tell_labels
     from calibrant.calibration.evaluate_files import evaluate_files
     from calibrant.calibration.independent.files import evaluate_labels, is_independent
-    from calibrant.calibration.label_shift.files import resolved, served_file
-    from calibrant.calibration.report.tables import difference_table, ood_table, text_table
-    from calibrant.calibration.subjects import of_run
-    from calibrant.calibration.verdict.labels_needed import Claims, labels_table
     from calibrant.calibration.verdict.policy import margin_of
     from calibrant.calibration.verdict.requirement import broken, read_requirements
-    from calibrant.calibration.verdict.text import verdicts
 
-    if is_independent(predictions[0], asked(score_kind, outcome)):
+    kind = asked(score_kind, outcome)
+    if is_independent(predictions[0], kind):
         others = {
             "--target-prior": target_prior, "--adjust": adjust, "--cross-fit": cross_fit, "--require": required,
             "--compare": compare or None, "--ood": foreign or None, "--ood-fit": ood_fit, "--figure": figure,
         }  # fmt: skip
         refuse_options(others)
-        models_ = evaluate_labels(
-            predictions, calibrators, bins=bins, asked=asked(score_kind, outcome), margin=margin_of(policy, margin)
-        )
-        tell_labels(models_, predictions, as_json=as_json, json_out=json_out, report=report)
+        judged = evaluate_labels(predictions, calibrators, bins=bins, asked=kind, margin=margin_of(policy, margin))
+        tell_labels(judged, predictions, as_json=as_json, json_out=json_out, report=report)
         return
     requirements = () if required is None else read_requirements(required)
+    _refuse_before_work(figure, foreign, ood_fit)
     let_pass = margin_of(policy, margin)
-    if figure is not None and figure.suffix.lower() not in _FIGURES:
-        raise ConfigError(
-            f'cannot draw a "{figure.suffix}" figure', where="--figure", fix=did_you_mean(figure.suffix, _FIGURES)
-        )
-    if served_file(target_prior) is not None:
-        if len(predictions) > 1:
-            raise ConfigError("an estimate is of one model", where="--target-prior", fix="give one predictions file")
-        target_prior = resolved(target_prior, of_run(predictions[0])[0])
-    models = evaluate_files(
-        predictions,
-        calibrators,
-        bins=bins,
-        target_prior=target_prior,
-        adjust=adjust,
-        cross_fit=cross_fit,
-        asked=asked(score_kind, outcome),
-        margin=let_pass,
+    target_prior = _estimated(target_prior, predictions)
+    formula: dict[str, Any] = {"bins": bins, "target_prior": target_prior, "adjust": adjust, "asked": kind}
+    found = _Found(
+        evaluate_files(predictions, calibrators, cross_fit=cross_fit, margin=let_pass, **formula), bins, let_pass
     )
-    block: dict[str, Any] = {
-        "margin": let_pass,
-        "models": [
-            {
-                "name": m.name,
-                "in_sample": m.in_sample,
-                "notes": list(m.notes),
-                "verdict": None if m.verdict is None else m.verdict.to_dict(),
-                "labels_needed": labels_table(Claims.of_bins(m.statistics.bins(bins)), margin=let_pass),
-                **m.evaluation.to_dict(),
-            }
-            for m in models
-        ],
-    }
-    differences: dict[str, dict[str, Difference]] = {}
     if compare:
-        from calibrant.calibration.compare import compare_files
-
-        if target_prior is not None and adjust is None:
-            raise ConfigError("differences are of unweighted rows", where="--compare", fix="leave --target-prior out")
-        if cross_fit is not None:
-            raise ConfigError("differences are not cross-fitted", where="--compare", fix="leave --cross-fit out")
-        differences = compare_files(
-            predictions,
-            calibrators,
-            bins=bins,
-            adjust=adjust,
-            target_prior=target_prior,
-            asked=asked(score_kind, outcome),
-        )
-    if compare:
-        block["differences"] = {n: {k: d.to_dict() for k, d in ds.items()} for n, ds in differences.items()}
-    ood_rows: list[OodRow] = []
-    ood_notes: list[str] = []
+        found.compare(predictions, calibrators, cross_fit=cross_fit, **formula)
     if foreign:
-        from calibrant.calibration.ood_files import evaluate_ood
-
-        ood_rows, ood_notes = evaluate_ood(predictions, foreign, calibrators, reference=ood_fit)
-        block["ood"] = [row.to_dict() for row in ood_rows]
-    elif ood_fit is not None:
-        raise ConfigError("goes with --ood", where="--ood-fit", fix="give the predictions of foreign images too")
-    if figure is not None:
-        from calibrant.calibration.report.figures import reliability_figure, save
-
-        save(reliability_figure(models, bins=bins), figure)
-    if report is not None:
-        from datetime import datetime
-
-        from calibrant.calibration.report.html import html_report
-
-        title = "Calibration of " + ", ".join(dict.fromkeys(p.name for p in predictions))
-        made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
-        write_text(report, html_report(models, title=title, bins=bins, made=made))
-    if json_out is not None:
-        write_json(json_out, block)
+        found.tell_foreign(predictions, foreign, calibrators, ood_fit)
+    found.write(predictions, figure=figure, report=report, json_out=json_out)
     if as_json:
-        click.echo(json.dumps(block, indent=2))
+        click.echo(json.dumps(found.block(), indent=2))
     else:
-        said = [f"Note: {note}" for m in models for note in m.notes]
-        click.echo("\n".join([*said, verdicts(models)]) + "\n\n" + text_table(models))
-        if compare:
-            click.echo("\n" + difference_table(models[0].name, differences))
-        if foreign:
-            click.echo("\n" + "".join(f"Note: {note}\n" for note in ood_notes) + ood_table(ood_rows))
-        for kind, path in (("figure", figure), ("report", report), ("JSON", json_out)):
+        click.echo(found.text())
+        for what, path in (("figure", figure), ("report", report), ("JSON", json_out)):
             if path is not None:
-                click.echo(f"Wrote {kind} {path}")
-    failed = broken(requirements, models)
+                click.echo(f"Wrote {what} {path}")
+    failed = broken(requirements, found.models)
     if failed:
         raise CheckFailed("\n  ".join(failed), where="--require")
     if requirements and not as_json:
         click.echo("Holds: " + ", ".join(map(str, requirements)))
+
+
+def _refuse_before_work(figure: Path | None, foreign: tuple[Path, ...], ood_fit: Path | None) -> None:
+    if figure is not None and figure.suffix.lower() not in _FIGURES:
+        raise ConfigError(
+            f'cannot draw a "{figure.suffix}" figure', where="--figure", fix=did_you_mean(figure.suffix, _FIGURES)
+        )
+    if ood_fit is not None and not foreign:
+        raise ConfigError("goes with --ood", where="--ood-fit", fix="give the predictions of foreign images too")
+
+
+def _estimated(target_prior: str | None, predictions: tuple[Path, ...]) -> str | None:
+    """The prior as shares where it is to be estimated from unlabelled predictions; otherwise as it was given."""
+    from calibrant.calibration.label_shift.files import resolved, served_file
+    from calibrant.calibration.subjects import of_run
+
+    if target_prior is None or served_file(target_prior) is None:
+        return target_prior
+    if len(predictions) > 1:
+        raise ConfigError("an estimate is of one model", where="--target-prior", fix="give one predictions file")
+    return resolved(target_prior, of_run(predictions[0])[0])
+
+
+@dataclass
+class _Found:
+    """What the command answers, as a block of JSON, as text and as files."""
+
+    models: list[Model]
+    bins: int
+    margin: float
+    differences: dict[str, dict[str, Difference]] | None = None
+    ood: tuple[list[OodRow], list[str]] | None = None
+
+    def compare(
+        self, predictions: tuple[Path, ...], calibrators: tuple[Path, ...], *, cross_fit: int | None, **formula: Any
+    ) -> None:
+        from calibrant.calibration.compare import compare_files
+
+        if formula["target_prior"] is not None and formula["adjust"] is None:
+            raise ConfigError("differences are of unweighted rows", where="--compare", fix="leave --target-prior out")
+        if cross_fit is not None:
+            raise ConfigError("differences are not cross-fitted", where="--compare", fix="leave --cross-fit out")
+        self.differences = compare_files(predictions, calibrators, **formula)
+
+    def tell_foreign(
+        self,
+        predictions: tuple[Path, ...],
+        foreign: tuple[Path, ...],
+        calibrators: tuple[Path, ...],
+        reference: Path | None,
+    ) -> None:
+        from calibrant.calibration.ood_files import evaluate_ood
+
+        self.ood = evaluate_ood(predictions, foreign, calibrators, reference=reference)
+
+    def block(self) -> dict[str, Any]:
+        block: dict[str, Any] = {"margin": self.margin, "models": [self._model_block(m) for m in self.models]}
+        if self.differences is not None:
+            block["differences"] = {n: {k: d.to_dict() for k, d in ds.items()} for n, ds in self.differences.items()}
+        if self.ood is not None:
+            block["ood"] = [row.to_dict() for row in self.ood[0]]
+        return block
+
+    def _model_block(self, model: Model) -> dict[str, Any]:
+        from calibrant.calibration.verdict.labels_needed import Claims, labels_table
+
+        return {
+            "name": model.name,
+            "in_sample": model.in_sample,
+            "notes": list(model.notes),
+            "verdict": None if model.verdict is None else model.verdict.to_dict(),
+            "labels_needed": labels_table(Claims.of_bins(model.statistics.bins(self.bins)), margin=self.margin),
+            **model.evaluation.to_dict(),
+        }
+
+    def text(self) -> str:
+        from calibrant.calibration.report.tables import difference_table, ood_table, text_table
+        from calibrant.calibration.verdict.text import verdicts
+
+        notes = [f"Note: {note}" for m in self.models for note in m.notes]
+        parts = ["\n".join([*notes, verdicts(self.models)]), text_table(self.models)]
+        if self.differences is not None:
+            parts.append(difference_table(self.models[0].name, self.differences))
+        if self.ood is not None:
+            rows, doubts = self.ood
+            parts.append("".join(f"Note: {note}\n" for note in doubts) + ood_table(rows))
+        return "\n\n".join(parts)
+
+    def write(
+        self, predictions: tuple[Path, ...], *, figure: Path | None, report: Path | None, json_out: Path | None
+    ) -> None:
+        from calibrant.atomic import write_json, write_text
+
+        if figure is not None:
+            from calibrant.calibration.report.figures import reliability_figure, save
+
+            save(reliability_figure(self.models, bins=self.bins), figure)
+        if report is not None:
+            from datetime import datetime
+
+            from calibrant.calibration.report.html import html_report
+
+            title = "Calibration of " + ", ".join(dict.fromkeys(p.name for p in predictions))
+            made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
+            write_text(report, html_report(self.models, title=title, bins=self.bins, made=made))
+        if json_out is not None:
+            write_json(json_out, self.block())
