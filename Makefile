@@ -17,7 +17,7 @@ test-slow: .venv/.installed
 
 # Both at once: files whose quick and slow tests share a trained run or a server make it once.
 test-all: .venv/.installed
-	$(PYTEST) -m "not gpu"
+	$(PYTEST) -m "not gpu" --durations=40
 
 check: .venv/.installed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/python -m pytest tests/test_layout.py tests/test_types.py
