@@ -8,7 +8,8 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,25 @@ from calibrant.calibration.cli.evaluate import evaluate
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 180_000  # milliseconds: a machine with other work is slow, not wrong
+# Looks, a tenth of a second or more apart, at a page that asks the server for nothing and does not change: what is not
+# there by then does not come. Looks, not seconds: a machine with other work looks less often.
+STILL_LOOKS = 300
+_STATE = """() => {
+    const app = document.querySelector('[data-testid=stApp]');
+    return {
+        raised: [...document.querySelectorAll('[data-testid=stException]')].map(e => e.innerText),
+        idle: !!app && app.dataset.testScriptState === 'notRunning' && app.dataset.testConnectionState === 'CONNECTED',
+        text: document.body ? document.body.innerText : '',
+    };
+}"""
+_DRAWN = """() => {
+    const app = document.querySelector('[data-testid=stApp]');
+    return app && app.dataset.testScriptState === 'notRunning'
+        && app.dataset.testConnectionState === 'CONNECTED'
+        && !document.querySelector('[data-testid=stSkeleton]')
+        && !document.querySelector('[data-stale=true]')
+        && [...document.images].every(i => i.complete && i.naturalWidth > 0);
+}"""
 
 
 @dataclass
@@ -84,68 +104,101 @@ class Tab:
 
     def open(self, path: str, *, wait_for: str | None = None) -> None:
         self.page.goto(f"{self.server.url}/{path.lstrip('/')}", wait_until="domcontentloaded")
-        self.page.locator("h1").first.wait_for(timeout=PATIENCE)
+        self.see(self.page.locator("h1"))
         if wait_for:
-            self.page.get_by_text(wait_for).first.wait_for(timeout=PATIENCE)
+            self.see(wait_for)
         self.idle()
 
+    # ---- waiting: for conditions, and no longer than they can still come true ----
+
+    def until(self, met: Callable[[], object], what: str) -> None:
+        """Until it is met. Says what the page showed instead, at once where it raised, soon where it stands still."""
+        deadline, still, before = time.monotonic() + PATIENCE / 1000, 0, None
+        while not met():
+            state = self.page.evaluate(_STATE)
+            still = still + 1 if state["idle"] and state["text"] == before else 0
+            before = state["text"]
+            if state["raised"]:
+                self._give_up(f"the page raised, waiting for {what}", "\n".join(state["raised"]))
+            if self.server.process.poll() is not None:
+                self._give_up(f"the server ended, waiting for {what}", self.server.log)
+            if still > STILL_LOOKS or time.monotonic() > deadline:
+                self._give_up(f"{'it stands still' if still > STILL_LOOKS else 'too long'} without {what}", before)
+            self.page.wait_for_timeout(100)
+
+    def _give_up(self, why: str, shown: str) -> None:
+        raise AssertionError(f"{why}; {self.page.url} shows:\n{shown[:4000]}\nerrors: {self.errors}")
+
+    def _found(self, what: Any) -> Any:
+        """Elements of the page: words stand for those that hold them."""
+        return self.page.get_by_text(what) if isinstance(what, str | re.Pattern) else what
+
+    def see(self, what: Any) -> Any:
+        """Until the first of them stands on the page; gives it."""
+        first = self._found(what).first
+        self.until(first.is_visible, str(what))
+        return first
+
+    def gone(self, what: Any) -> None:
+        """Until none of them is on the page."""
+        found = self._found(what)
+        self.until(lambda: found.count() == 0, f"the end of {what}")
+
+    def click(self, what: Any) -> None:
+        self.see(what).click()
+
+    def button(self, name: str) -> Any:
+        return self.page.get_by_role("button", name=name)
+
     def idle(self) -> None:
-        self.page.wait_for_function(
-            """() => {
-                const app = document.querySelector('[data-testid=stApp]');
-                return app && app.dataset.testScriptState === 'notRunning'
-                    && app.dataset.testConnectionState === 'CONNECTED'
-                    && !document.querySelector('[data-testid=stSkeleton]')
-                    && !document.querySelector('[data-stale=true]')
-                    && [...document.images].every(i => i.complete && i.naturalWidth > 0);
-            }""",
-            timeout=PATIENCE,
-        )
+        """Until the script has run, and all that it shows is drawn."""
+        self.until(lambda: self.page.evaluate(_DRAWN), "the end of the script and all pictures")
+
+    def wait_until(self, condition: str, argument: Any = None) -> None:
+        """Until this function, in the page, says yes."""
+        self.until(lambda: self.page.evaluate(condition, argument), condition)
+        self.idle()
 
     def marks(self) -> Any:
         return self.page.locator("[data-testid=stVegaLiteChart] svg path[aria-roledescription=point]")
 
     def drawn(self) -> None:
         """Every chart that the page has room for shows its marks."""
-        self.page.locator("[data-testid=stVegaLiteChart] svg path[aria-roledescription]").first.wait_for()
+        self.see(self.page.locator("[data-testid=stVegaLiteChart] svg path[aria-roledescription]"))
         self.idle()
+
+    # ---- numbers ----
 
     def metric(self, label: str) -> str:
         box = self.page.locator("[data-testid=stMetric]").filter(has_text=label).first
-        return str(box.locator("[data-testid=stMetricValue]").inner_text())
+        return str(self.see(box.locator("[data-testid=stMetricValue]")).inner_text())
 
     def wait_for_metric(self, label: str, value: str) -> None:
-        """Until the number under this label is the value; on failure says what it was."""
-        try:
-            self.page.wait_for_function(
-                """([label, value]) => [...document.querySelectorAll('[data-testid=stMetric]')].some(
-                    m => m.innerText.includes(label)
-                        && m.querySelector('[data-testid=stMetricValue]').innerText.trim() === value)""",
-                arg=[label, value],
-            )
-        except Exception as error:
-            raise AssertionError(f"{label} is {self.metric(label)}, not {value}") from error
+        """Until the number under this label is the value."""
+        numbers = """([label]) => [...document.querySelectorAll('[data-testid=stMetric]')].filter(
+            m => m.innerText.includes(label)).map(m => m.querySelector('[data-testid=stMetricValue]').innerText.trim())
+        """
+        self.until(lambda: value in self.page.evaluate(numbers, [label]), f"{label} = {value}")
         self.idle()
 
     def wait_for_address(self, *parts: str) -> None:
         """Until the page's address holds the parts, as they read without percent signs."""
+        address = "() => decodeURIComponent(location.search.replaceAll('+', ' '))"
         for part in parts:
-            self.page.wait_for_function(
-                "part => decodeURIComponent(location.search.replaceAll('+', ' ')).includes(part)", arg=part
-            )
+            self.until(lambda part=part: part in self.page.evaluate(address), f"{part} in the address")  # type: ignore[misc]
         self.idle()
 
     def choose(self, label: str, option: str, *, address: str) -> None:
         """In a select box, by the keyboard; then the address says so."""
-        box = self.page.get_by_role("combobox", name=re.compile(label)).first
+        box = self.see(self.page.get_by_role("combobox", name=re.compile(label)))
         box.click()
         box.fill(option)
-        self.page.get_by_role("option", name=option, exact=True).first.click()
+        self.click(self.page.get_by_role("option", name=option, exact=True))
         self.wait_for_address(address)
 
     def move(self, label: str, key: str, *, address: str, times: int = 1) -> None:
         """A slider, by the keyboard; then the address says where it is."""
-        slider = self.page.get_by_role("slider", name=re.compile(label)).first
+        slider = self.see(self.page.get_by_role("slider", name=re.compile(label)))
         slider.focus()
         for _ in range(times):
             slider.press(key)
@@ -155,24 +208,35 @@ class Tab:
         """The chart whose words for those who do not see it begin like this."""
         return self.page.locator(f'[data-testid=stVegaLiteChart][aria-label^="{alt}"]')
 
-    def cells(self, header: str) -> list[str]:
-        """What the data frame with this column holds, row by row, as far as it is in view.
+    def cells(self, header: str, *, holding: str | None = None) -> list[str]:
+        """What the data frame with this column holds, row by row, as far as it is in view; once it holds that.
 
         It is drawn on a canvas; a hidden table beside it comes a moment later, and only where it has been scrolled to.
         """
         frames = self.page.locator("[data-testid=stDataFrame]")
-        frames.first.wait_for()
-        for i in range(frames.count()):
-            frame = frames.nth(i)
-            frame.evaluate("e => e.scrollIntoView({block: 'center'})")
-            frame.locator("[role=gridcell]").first.wait_for(state="attached")
-            if header in frame.locator("[role=columnheader]").all_text_contents():
-                return [str(t) for t in frame.locator("[role=gridcell]").all_text_contents()]
-        raise AssertionError(f"no table has a column {header}")
+        looked, found = 0, list[str]()
 
-    def wait_until(self, condition: str, argument: Any = None) -> None:
-        self.page.wait_for_function(condition, arg=argument, timeout=PATIENCE)
-        self.idle()
+        def look() -> bool:
+            nonlocal looked, found
+            count = frames.count()
+            if count == 0:
+                return False
+            which = looked // 5 % count  # some looks at each: its hidden table needs a moment
+            looked += 1
+            headers, found = self.page.evaluate(
+                """which => {
+                    const frame = document.querySelectorAll('[data-testid=stDataFrame]')[which];
+                    if (!frame) return [[], []];
+                    frame.scrollIntoView({block: 'center'});
+                    const texts = role => [...frame.querySelectorAll(`[role=${role}]`)].map(c => c.textContent);
+                    return [texts('columnheader'), texts('gridcell')];
+                }""",
+                which,
+            )
+            return header in headers and bool(found) and (holding is None or holding in found)
+
+        self.until(look, f"a table with a column {header}" + (f" that holds {holding}" if holding else ""))
+        return found
 
     def check(self) -> None:
         """Nothing raised, nothing left this machine."""

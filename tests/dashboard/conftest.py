@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,15 @@ def write_features(path: Path) -> Path:
     spec.loader.exec_module(toy)
     toy.write_cache(path)
     return path
+
+
+@pytest.fixture(autouse=True)
+def own_main() -> Iterator[None]:
+    """Streamlit's AppTest leaves its page in the place of `__main__`, and processes that are started later by spawning
+    would run that page as their own."""
+    main = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = main
 
 
 @pytest.fixture(scope="module")  # not longer: its event loop would be in the way of other tests' asyncio.run

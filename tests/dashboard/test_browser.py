@@ -42,9 +42,9 @@ def test_the_numbers_are_those_of_calibrant_evaluate_and_follow_the_bins(tab: Ta
 def test_a_click_on_a_bin_shows_its_pictures_and_the_link_brings_them_back(tab: Tab, server: Server) -> None:
     tab.open("reliability?run=leaves", wait_for="Click a mark")
     marks = tab.page.locator(".st-key-diagram-after svg path[aria-roledescription=point]")
-    marks.nth(8).click(force=True)
-    tab.page.wait_for_url(re.compile(r"bin=after-\d+"))
-    tab.page.locator(".st-key-cards img").first.wait_for()
+    tab.see(marks.nth(8)).click(force=True)
+    tab.wait_for_address("bin=after-")
+    tab.see(tab.page.locator(".st-key-cards img"))
     tab.idle()
     shown = tab.page.locator(".st-key-cards img").count()
     text = tab.page.get_by_text("rows, confidence after calibration").inner_text()
@@ -92,7 +92,7 @@ def test_a_link_to_what_is_not_there_says_so(tab: Tab) -> None:
 
 def test_a_foreign_parquet_is_named_and_the_page_goes_on(tab: Tab) -> None:
     tab.open("", wait_for="foreign.parquet")
-    tab.page.get_by_text("has no column").first.wait_for()
+    tab.see("has no column")
     assert tab.page.get_by_text("3 runs").count() == 1
     tab.check()
 
@@ -109,7 +109,7 @@ def test_a_predictions_file_that_goes_away_and_comes_back(tmp_path: Path, chromi
         shutil.move(file, tmp_path / "kept")
         tab.page.get_by_role("slider").focus()
         tab.page.get_by_role("slider").press("ArrowRight")
-        tab.page.get_by_text("test is no longer here").wait_for()
+        tab.see("test is no longer here")
         tab.idle()
         tab.check()
         shutil.move(tmp_path / "kept", file)
@@ -153,10 +153,10 @@ def test_the_demo_of_the_working_directory_opens_with_one_click(tmp_path: Path, 
     try:
         tab = new_tab(chromium, server)
         tab.open("", wait_for="There are no runs")
-        tab.page.get_by_role("button", name="Open the demo").click()
-        tab.page.get_by_text("1 run,").wait_for()
-        tab.page.get_by_role("link", name="Reliability").click()
-        tab.page.get_by_text("ECE after").first.wait_for()
+        tab.click(tab.button("Open the demo"))
+        tab.see("1 run,")
+        tab.click(tab.page.get_by_role("link", name="Reliability"))
+        tab.see("ECE after")
         tab.idle()
         tab.check()
     finally:
@@ -170,12 +170,12 @@ def test_the_demo_is_made_with_one_click_and_can_be_cancelled(tmp_path: Path, ch
     try:
         tab = new_tab(chromium, server)
         tab.open("", wait_for="Make the demo here")
-        tab.page.get_by_role("button", name="Make the demo here").click()
+        tab.click(tab.button("Make the demo here"))
         # It says what it is at, whatever that is by now: a step passes between two looks of a busy machine.
-        tab.page.get_by_text(re.compile(r"Making the demo for \d+ s\. .*\w")).first.wait_for()
+        tab.see(re.compile(r"Making the demo for \d+ s\. .*\w"))
         (state,) = jobs.states(tmp_path)
-        tab.page.get_by_role("button", name="Cancel").click()
-        tab.page.get_by_text("Making the demo").wait_for(state="detached")
+        tab.click(tab.button("Cancel"))
+        tab.gone("Making the demo")
         assert jobs._born(state.job.pid) is None
         assert jobs.states(tmp_path) == []
         tab.idle()
@@ -242,10 +242,7 @@ def test_the_sliders_of_try_it_act_through_the_engine(tab: Tab, runs: Path) -> N
     expected = engine.predict(pictures, temperature=4.5, adjust_strength=0.5, target_prior="train")
     assert tab.metric("Mean confidence, your settings") == percent(float(expected.confidence.mean()))
     assert tab.metric("Mean confidence, as deployed") == deployed
-    slider = tab.page.get_by_role("slider", name="Temperature")
-    slider.focus()
-    slider.press("ArrowRight")
-    tab.page.wait_for_url(re.compile("t=4.51"))
+    tab.move("Temperature", "ArrowRight", address="t=4.51")
     tab.check()
 
 
@@ -257,8 +254,8 @@ def test_uploads_are_decoded_with_care_and_their_names_are_text(tab: Tab) -> Non
     good = {"name": name, "mimeType": "image/png", "buffer": stream.getvalue()}
     broken = {"name": "broken.png", "mimeType": "image/png", "buffer": b"\x89PNG nothing"}
     tab.page.locator("input[type=file]").set_input_files([good, broken])
-    tab.page.get_by_text("0 of 1").or_(tab.page.get_by_text("1 of 1")).first.wait_for()
-    tab.page.get_by_text("not a JPEG, PNG, WebP, BMP or TIFF image").wait_for()
+    tab.see(re.compile("[01] of 1"))
+    tab.see("not a JPEG, PNG, WebP, BMP or TIFF image")
     tab.idle()
     assert tab.page.locator("[data-testid=stMarkdown] b").count() == 0
     assert any("<b>n</b>" in text for text in tab.page.locator("[data-testid=stMarkdown]").all_inner_texts())
@@ -274,13 +271,13 @@ def test_training_follows_a_run_that_is_going_on(tmp_path: Path, chromium: Any) 
         tab.open("training", wait_for="Accuracy and calibration by epoch")
         tab.drawn()
         points = tab.chart("Training loss").locator("[aria-roledescription=point]")
-        points.nth(5).wait_for()
+        tab.see(points.nth(5))
         tab.idle()
         before = points.count()  # an epoch each, and the mark of the best
         line = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
         with open(run / "metrics.jsonl", "a") as stream:
             stream.write(json.dumps(line | {"epoch": 7}) + "\n" + '{"epoch": 8, "tra')
-        points.nth(before).wait_for()
+        tab.see(points.nth(before))
         tab.idle()
         assert points.count() == before + 1  # the eighth is only half there
         tab.check()
@@ -304,7 +301,7 @@ def test_production_follows_the_log_while_it_is_written(tmp_path: Path, chromium
         block["ids"] = [f"later-{i}" for i in range(len(block["ids"]))]
         with open(segment, "a") as stream:
             stream.write(json.dumps(block) + "\n" + lines[3][:40])  # and a line that is only half there
-        tab.page.get_by_text("420", exact=True).wait_for()
+        tab.see(tab.page.get_by_text("420", exact=True))
         tab.check()
     finally:
         assert server.stop() == 0
@@ -318,8 +315,8 @@ def test_one_click_writes_a_recalibrated_file(tmp_path: Path, chromium: Any) -> 
     try:
         tab = new_tab(chromium, server)
         tab.open("production", wait_for="Would recalibrating help")
-        tab.page.get_by_role("button", name="Write a new calibrator").click()
-        tab.page.get_by_text("Written beside the old file").wait_for()
+        tab.click(tab.button("Write a new calibrator"))
+        tab.see("Written beside the old file")
         tab.check()
         assert len(list(tmp_path.glob("model-*.onnx"))) == 1
         assert len(list(tmp_path.glob("model-*-calibrator.json"))) == 1

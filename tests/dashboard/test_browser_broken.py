@@ -67,7 +67,7 @@ def test_every_broken_file_is_named_and_every_page_goes_on(broken: Tab) -> None:
     tab.open("", wait_for="3 runs")
     fold = tab.page.get_by_text("more files could not be used")
     fold.click()
-    tab.page.get_by_text("cut.onnx").first.wait_for()
+    tab.see("cut.onnx")
     text = tab.page.locator("[data-testid=stMain]").inner_text().replace("\u2060", "")
     for name in (
         "foreign.parquet", "half-written/predictions/test.parquet", "half-written/config.json", "cut.onnx",

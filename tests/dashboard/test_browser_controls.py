@@ -32,7 +32,7 @@ def test_each_kind_of_diagram_shows_the_number_of_the_command(tab: Tab, runs: Pa
         ("smooth", "of=smooth", "Smooth ECE after", "smooth_ece"),
         ("equal width", "of=width", "ECE after", "ece"),
     ):
-        tab.page.get_by_role("radio", name=button).or_(tab.page.get_by_role("button", name=button)).first.click()
+        tab.click(tab.page.get_by_role("radio", name=button).or_(tab.button(button)))
         tab.wait_for_address(address)
         tab.wait_for_metric(label, percent(says[metric]["value"]))
         tab.drawn()
@@ -69,7 +69,7 @@ def test_each_class_prior_gives_the_number_of_the_command(tab: Tab, runs: Path, 
     tab.wait_for_metric("ECE after", percent(says["ece"]["value"]))
     box.fill("leaf-99=5,*=1")
     box.press("Enter")
-    tab.page.get_by_text("no class").first.wait_for()
+    tab.see("no class")
     tab.check()
 
 
@@ -84,7 +84,7 @@ def test_run_predictions_calibrator_rows_and_table_are_followed(tab: Tab, runs: 
     tab.choose("Predictions", "val", address="predictions=val")
     tab.wait_for_metric("Accuracy", percent(float((data.logits.argmax(axis=1) == data.labels).mean())))
     tab.choose("After calibration with", "nothing: show it as it is", address="calibrator=none")
-    tab.page.get_by_text("Before: as the network says").first.wait_for()
+    tab.see("Before: as the network says")
     assert tab.page.locator(".st-key-diagram-after").count() == 0
     predicted = data.logits.argmax(axis=1)
     head = predicted < 3  # the training prior falls with the class
@@ -97,9 +97,9 @@ def test_run_predictions_calibrator_rows_and_table_are_followed(tab: Tab, runs: 
         ("Most under-confident", "lower=under", "rows, confidence before calibration"),
         ("Classes", "lower=classes", "Before calibration. Click a column"),
     ):
-        tab.page.get_by_role("radio", name=button).or_(tab.page.get_by_role("button", name=button)).first.click()
+        tab.click(tab.page.get_by_role("radio", name=button).or_(tab.button(button)))
         tab.wait_for_address(address)
-        tab.page.get_by_text(text).first.wait_for()
+        tab.see(text)
     cells = tab.cells("Recall (%)")
     assert "leaf-07" in cells
     assert str(int((data.labels == 7).sum())) in cells
@@ -108,13 +108,20 @@ def test_run_predictions_calibrator_rows_and_table_are_followed(tab: Tab, runs: 
 
 @pytest.mark.slow
 def test_the_comparison_follows_the_chosen_runs(tab: Tab) -> None:
-    tab.open("?compare=fedlas|leaves", wait_for="files to compare")
-    assert {"fedlas", "leaves"} <= set(tab.cells("Mean rank"))
-    tab.page.get_by_text("Two runs whose 95 % intervals overlap").wait_for()
-    line = tab.page.get_by_role("combobox", name=re.compile("files to compare"))
+    tab.open("?compare=leaves|leaves/model.onnx", wait_for="files to compare")  # both judged by leaves/test
+    assert {"leaves", "leaves/model.onnx"} <= set(tab.cells("Mean rank"))
+    tab.see("Two whose 95 % intervals overlap")
+    assert "NLL" in tab.cells("Second minus first")
+    diagrams = tab.chart("Reliability diagram of leaves")
+    tab.see(diagrams.nth(1))
+    tab.open("?compare=fedlas|leaves", wait_for="not measured on the same rows")
+    assert {"fedlas", "leaves"} <= set(tab.cells("Accuracy (%)", holding="fedlas"))
+    assert tab.page.locator("[role=columnheader]").filter(has_text="Mean rank").count() == 0
+    line = tab.see(tab.page.get_by_role("combobox", name=re.compile("files to compare")))
     line.focus()
     line.press("Backspace")
-    tab.page.get_by_text("Choose a second run.").wait_for()
+    tab.see("Choose a second one.")
+    assert tab.page.get_by_text("not measured on the same rows").count() == 0
     tab.check()
 
 
@@ -124,7 +131,7 @@ def test_the_curves_follow_the_chosen_runs_and_tokens_are_counted(tab: Tab) -> N
     assert tab.page.get_by_text("FeDLaS gate").count() == 0
     assert tab.page.get_by_text("98 → 49 → 25 tokens").count() == 1
     points = tab.chart("Tokens left after each block").locator("[aria-roledescription=point]")
-    points.nth(3).wait_for()
+    tab.see(points.nth(3))
     labels = points.evaluate_all("all => all.map(e => e.ariaLabel)")
     assert any("96.5" in label for label in labels)  # mean of 98, 97, 96, 95
     tab.open("training?runs=fedlas", wait_for="FeDLaS gate")
@@ -159,23 +166,24 @@ def test_each_knob_of_try_it_gives_what_the_engine_says(tab: Tab, runs: Path) ->
     shares = [0.55 if k == 4 else 0.45 / 9 for k in range(CLASSES)]
     expect(temperature=1.97, adjust_strength=0.9, target_prior=tuple(shares))
     before = sampled()
-    tab.move("Samples", "ArrowRight", address="sample=2")
+    tab.move("Page of samples", "ArrowRight", address="sample=2")
     tab.wait_until(
         "name => ![...document.querySelectorAll('[data-testid=stMarkdown]')].some(e => e.innerText.includes(name))",
         before[0].relative_to(runs / "leaves/images/test").as_posix(),
     )
     expect(temperature=1.97, adjust_strength=0.9, target_prior=tuple(shares))
     tab.move("Abstain below", "End", address="abstain=100")
-    tab.page.get_by_text("Your settings: I don't know").first.wait_for()
+    tab.see("Your settings: I don't know")
     assert tab.page.get_by_text("Set: ").count() > 0
     tab.choose("Prediction set", "off", address="coverage=off")
-    tab.page.get_by_text("Set: ").first.wait_for(state="detached")
+    tab.gone("Set: ")
     tab.check()
 
 
 @pytest.mark.slow
 def test_production_shows_latency_and_follows_its_reference(tab: Tab, runs: Path) -> None:
-    tab.open("production", wait_for="Time in the server")
+    tab.open("production", wait_for="Of all answers, half took at most")
+    tab.see(tab.chart("Median, 95th and 99th percentile of the latency").locator("svg path"))
     (served,) = read_feedback(runs / "leaves" / "feedback").served
     half, p95, p99 = np.quantile(served.latency_ms, (0.5, 0.95, 0.99))
     text = tab.page.get_by_text("Of all answers, half took at most").inner_text()
@@ -185,7 +193,7 @@ def test_production_shows_latency_and_follows_its_reference(tab: Tab, runs: Path
     assert tab.metric("Accuracy, labelled rows") == percent(float(right.mean()))
     assert tab.metric("Rows served") == f"{len(served.ids):,}"
     legend = tab.chart("Confidence of served rows").locator("svg text").filter(has_text="held-out data")
-    legend.wait_for()
+    tab.see(legend)
     tab.choose("Compare confidence with", "nothing", address="reference=none")
-    legend.wait_for(state="detached")
+    tab.gone(legend)
     tab.check()

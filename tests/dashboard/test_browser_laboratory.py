@@ -17,7 +17,7 @@ from calibrant.artifacts.predictions import read_predictions
 from calibrant.dashboard import jobs
 from calibrant.dashboard.widgets.switches import ALL, MAIN, SECTIONS, Switch, settings
 
-from .browser import PATIENCE, Server, Tab, new_tab, screenshot, start_server
+from .browser import Server, Tab, new_tab, screenshot, start_server
 from .conftest import write_features
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -66,10 +66,10 @@ def box(tab: Tab, switch: Switch) -> Any:
 
 def pick(tab: Tab, place: Any, value: str) -> None:
     """In a select box; typing first, since a long list holds only the options in view."""
-    line = place.get_by_role("combobox")
+    line = tab.see(place.get_by_role("combobox"))
     line.click()
     line.fill(value)
-    tab.page.get_by_role("option", name=value, exact=True).first.click()
+    tab.click(tab.page.get_by_role("option", name=value, exact=True))
 
 
 def move(tab: Tab, switch: Switch) -> Any:
@@ -92,24 +92,38 @@ def move(tab: Tab, switch: Switch) -> Any:
     return type(switch.default)(float(switch.default) + (step if up else -step))
 
 
+def command(tab: Tab) -> str:
+    return str(tab.see(tab.page.locator("pre code")).inner_text())
+
+
 def command_holds(tab: Tab, wanted: str) -> None:
     """Until one of the command's settings is this, numbers to nine digits."""
     key, _, value = wanted.partition("=")
     asked = json.loads(value)
-    words: list[str] = []
-    for _ in range(PATIENCE // 100):
-        words = shlex.split(tab.page.locator("pre code").inner_text())
+
+    def holds() -> bool:
+        words = shlex.split(command(tab))
         found = [json.loads(w.partition("=")[2]) for w in words if w.startswith(f"{key}=")]
-        if found == [pytest.approx(asked, rel=1e-9) if isinstance(asked, float) else asked]:
-            return
-        tab.page.wait_for_timeout(100)
-    raise AssertionError(f"{wanted} is not in {words}")
+        return found == [pytest.approx(asked, rel=1e-9) if isinstance(asked, float) else asked]
+
+    tab.until(holds, f"{wanted} in the command")
+
+
+def ended(tab: Tab, root: Path, *, jobs_in_all: int) -> None:
+    """Until so many jobs were started and all have ended, well."""
+
+    def look() -> bool:
+        states = jobs.states(root)
+        assert all(state.running or state.succeeded for state in states), states
+        return len(states) == jobs_in_all and not any(state.running for state in states)
+
+    tab.until(look, f"the end of {jobs_in_all} jobs")
 
 
 def test_every_switch_changes_the_command_that_will_run(lab: tuple[Tab, Server, Path]) -> None:
     tab, _, _ = lab
     for section in SECTIONS:
-        tab.page.get_by_text(f"More: {section.lower()}", exact=True).click()
+        tab.click(tab.page.get_by_text(f"More: {section.lower()}", exact=True))
     walked = set()
     for kind in ALL["head.kind"].options:
         mine = [
@@ -131,44 +145,39 @@ def test_every_switch_changes_the_command_that_will_run(lab: tuple[Tab, Server, 
     assert set(MAIN) <= set(ALL)
     # The address carries them all: another tab shows the same command.
     tab.idle()
-    shown = tab.page.locator("pre code").inner_text()
+    shown = command(tab)
     again = new_tab(tab.page.context.browser, tab.server)
     again.open(tab.page.url.split("/", 3)[3], wait_for="All switches off")
-    assert again.page.locator("pre code").inner_text() == shown
+    assert command(again) == shown
     again.check()
     again.page.context.close()
-    tab.page.get_by_role("button", name="All switches off").click()
-    tab.page.wait_for_function("() => !document.querySelector('pre code').innerText.includes('--set')")
+    tab.click(tab.button("All switches off"))
+    tab.until(lambda: "--set" not in command(tab), "the command without settings")
 
 
 @pytest.mark.parametrize("lab", ["real"], indirect=True)
 def test_a_head_is_compared_with_the_baseline_and_kept(lab: tuple[Tab, Server, Path]) -> None:
     tab, _, root = lab
-    tab.page.get_by_role("button", name="Train this head").click()
-    tab.page.get_by_text("The row of the baseline").wait_for()
-    tab.page.get_by_text("Training for").wait_for(state="detached")
+    tab.click(tab.button("Train this head"))
+    ended(tab, root, jobs_in_all=1)
+    tab.see("The row of the baseline")
+    tab.gone("Training for")
     tab.open("laboratory?switches=%7B%22head.kind%22%3A%22cosine%22%2C%22posthoc.adjust%22%3A1%7D&keep=on",
              wait_for="The row of the baseline")  # fmt: skip
     command_holds(tab, 'head.kind="cosine"')
-    assert "--out lab/head-001" in tab.page.locator("pre code").inner_text()
-    tab.page.get_by_role("button", name="Train this head").click()
-    cells: list[str] = []
-    for _ in range(PATIENCE // 500):
-        assert all(state.running or state.succeeded for state in jobs.states(root)), jobs.states(root)
-        cells = tab.cells("Kept as")
-        if "lab/head-001" in cells:
-            break
-        tab.page.wait_for_timeout(500)
-    assert "lab/head-001" in cells
-    assert "--out lab/head-002" in tab.page.locator("pre code").inner_text()  # the next free name
+    tab.until(lambda: "--out lab/head-001" in command(tab), "the name of the run in the command")
+    tab.click(tab.button("Train this head"))
+    ended(tab, root, jobs_in_all=2)
+    cells = tab.cells("Kept as", holding="lab/head-001")
+    tab.until(lambda: "--out lab/head-002" in command(tab), "the next free name in the command")
     first, second = (s.job.result()["test"] for s in reversed(jobs.states(root)))
     for key, times, digits in (("macro_f1", 100, 2), ("accuracy", 100, 2), ("ece", 100, 2), ("nll", 1, 4)):
         assert f"{times * first[key]:.{digits}f}" in cells
         assert f"{times * (second[key] - first[key]):+.{digits}f}" in cells
     data = read_predictions(root / "lab/head-001/predictions/test.parquet")
     assert float((data.logits.argmax(axis=1) == data.labels).mean()) == pytest.approx(second["accuracy"], abs=0.02)
-    tab.open("", wait_for="1 run,")
-    assert "lab/head-001" in tab.cells("Predictions")
+    tab.open("?as=table", wait_for="1 run,")
+    tab.cells("Predictions", holding="lab/head-001")
 
 
 def test_a_job_shows_its_progress_survives_a_reload_and_its_cancel_leaves_no_process(
@@ -178,8 +187,8 @@ def test_a_job_shows_its_progress_survives_a_reload_and_its_cancel_leaves_no_pro
     tab.open("laboratory?switches=" + "%7B%22head.kind%22%3A%22mlp%22%2C%22optimizer.epochs%22%3A300%2C"
              "%22optimizer.batch_size%22%3A16%2C%22ensemble.heads%22%3A1%2C%22head.hidden%22%3A%222048%2C2048%22%7D",
              wait_for="Train one head")  # fmt: skip
-    tab.page.get_by_role("button", name="Train this head").click()
-    tab.page.get_by_text(re.compile(r"training: \d+ of 300 epochs")).first.wait_for()
+    tab.click(tab.button("Train this head"))
+    tab.see(re.compile(r"training: \d+ of 300 epochs"))
     tab.open("laboratory", wait_for="Training for")  # a reload: it goes on
     other = new_tab(tab.page.context.browser, server)
     other.open("laboratory", wait_for="Training for")  # and another reader sees it
@@ -187,8 +196,8 @@ def test_a_job_shows_its_progress_survives_a_reload_and_its_cancel_leaves_no_pro
     screenshot(tab, "laboratory-training", 1400, False, tmp_path)
     (state,) = jobs.states(root)
     assert state.running
-    tab.page.get_by_role("button", name="Cancel").click()
-    tab.page.get_by_text("Training for").wait_for(state="detached")
+    tab.click(tab.button("Cancel"))
+    tab.gone("Training for")
     assert jobs._born(state.job.pid) is None
     assert jobs.states(root) == []
 
@@ -196,8 +205,8 @@ def test_a_job_shows_its_progress_survives_a_reload_and_its_cancel_leaves_no_pro
 def test_a_command_that_fails_says_why_and_can_be_dismissed(lab: tuple[Tab, Server, Path]) -> None:
     tab, _, root = lab
     tab.open("laboratory?switches=%7B%22posthoc.recall%22%3A0.5%2C%22posthoc.precision%22%3A0.5%7D", wait_for="Kind")
-    tab.page.get_by_role("button", name="Train this head").click()
-    tab.page.get_by_text("both move the class shifts").wait_for()
-    tab.page.get_by_role("button", name="Dismiss").click()
-    tab.page.get_by_text("both move the class shifts").wait_for(state="detached")
+    tab.click(tab.button("Train this head"))
+    tab.see("both move the class shifts")
+    tab.click(tab.button("Dismiss"))
+    tab.gone("both move the class shifts")
     assert jobs.states(root) == []

@@ -62,7 +62,7 @@ def tab(chromium: Any, asked: Server) -> Iterator[Tab]:
 
 def in_sight(tab: Tab, found: Any) -> str:
     """Its text, once it stands whole on the first screen."""
-    found.first.wait_for()
+    tab.see(found)
     tab.idle()
     box = found.first.bounding_box()
     assert box is not None
@@ -123,7 +123,7 @@ def test_from_which_confidence_on_it_may_answer_alone(tab: Tab) -> None:
         "'Answered alone') && m.querySelector('[data-testid=stMetricValue]').innerText.trim() !== before)",
         before,
     )
-    tab.page.get_by_text("rows are answered alone now").wait_for()
+    tab.see("rows are answered alone now")
 
 
 def test_a_blank_a_black_and_a_noisy_picture_end_in_a_warning(tab: Tab) -> None:
@@ -144,6 +144,6 @@ def test_a_blank_a_black_and_a_noisy_picture_end_in_a_warning(tab: Tab) -> None:
     )
     assert warned.count() == 0  # the samples look like those that it was judged by
     tab.page.locator("input[type=file]").set_input_files(files)
-    warned.nth(2).wait_for()
+    tab.see(warned.nth(2))
     tab.idle()
     assert warned.count() == 3

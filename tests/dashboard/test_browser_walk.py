@@ -60,21 +60,21 @@ def test_every_chart_can_be_saved_as_png_svg_and_csv(page: str, tab: Tab) -> Non
     assert len(keys) > 0
     drawn = 0
     for key in dict.fromkeys(keys):
-        tab.page.locator(f".{key} button").first.click()
-        numbers = tab.page.get_by_role("button", name="Numbers as CSV").first
-        numbers.wait_for()
+        tab.click(tab.page.locator(f".{key} button"))
+        numbers = tab.button("Numbers as CSV")
+        tab.see(numbers)
         labels = {"Numbers as CSV": b"\xef\xbb\xbf"}
         if tab.page.get_by_role("button", name="Chart as PNG").count():
             labels |= {"Chart as PNG": b"\x89PNG", "Chart as SVG": b"<svg"}
             drawn += 1
         for label, start in labels.items():
             with tab.page.expect_download() as waiting:
-                tab.page.get_by_role("button", name=label).click()
+                tab.click(tab.button(label))
             data = Path(waiting.value.path()).read_bytes()
             assert data.startswith(start), (key, label)
             assert len(data) > (20 if start == b"\xef\xbb\xbf" else 2000), (key, label)
         tab.page.keyboard.press("Escape")
-        numbers.wait_for(state="hidden")
+        tab.until(lambda numbers=numbers: not numbers.first.is_visible(), "the closed menu")
     # On the Reliability page a diagram and its histogram are one file.
     assert drawn == (charts // 2 if page.startswith("reliability") else charts)
     tab.check()
