@@ -6,6 +6,7 @@ import ctypes
 import importlib
 import os
 import signal
+import sys
 import threading
 import time
 import urllib.error
@@ -95,6 +96,14 @@ def run(
     guard.stand_before_streamlit(allowed_hosts)
     threading.Thread(target=_watch, args=(address(host, port), when_ready), daemon=True).start()
     bootstrap.run(str(script), False, settings.to_arguments(), flags)
+    _leave()
+
+
+def _leave() -> None:
+    """At once: pages that are being worked out go on in threads, and C++ in them would end the process by abort()."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _give_memory_back() -> None:

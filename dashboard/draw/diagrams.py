@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import altair as alt
 import pandas as pd
 
@@ -9,29 +11,54 @@ from calibrant.dashboard.draw.charts import Y_ROOM, share_axis
 from calibrant.dashboard.theme import Palette
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What a diagram calls what is claimed and what came true."""
+
+    claimed: str = "Confidence: what the model claims"
+    true: str = "Accuracy: how often it is right"
+    claim: str = "Mean confidence"
+    share: str = "Accuracy"
+    bin_is: str | None = "The bin is"
+
+
+OF_ANSWERS = Terms()
+OF_A_LABEL = Terms(
+    "Probability: what the model claims", "Share of rows that have it", "Mean probability", "Share that has it", None
+)
+
+
 def reliability(
-    table: pd.DataFrame, *, colours: Palette, title: str, edges: bool = True, height: int = 370
+    table: pd.DataFrame,
+    *,
+    colours: Palette,
+    title: str,
+    edges: bool = True,
+    height: int = 370,
+    terms: Terms = OF_ANSWERS,
 ) -> alt.LayerChart:
     """Accuracy against confidence, a mark for each bin, on the band that chance explains.
 
     Columns: bin, low, high, rows, share, confidence, accuracy, accuracy_low, accuracy_high, band_low, band_high,
     gap, verdict (OVER | UNDER | WITHIN). Without `edges` (bins of equal mass) low and high are not used.
     """
-    x, y = _claimed("confidence"), _right("accuracy")
+    x, y = _claimed("confidence", terms), _right("accuracy", terms)
     ends = pd.DataFrame({"confidence": [0.0, 1.0], "accuracy": [0.0, 1.0]})
     diagonal = alt.Chart(ends).mark_line(strokeDash=[5, 4], color=colours.neutral, strokeWidth=1.5).encode(x, y)
     base = alt.Chart(table)
     if edges:
         band = base.mark_rect(color=colours.band).encode(
-            _claimed("low"), alt.X2("high:Q"), _right("band_low"), alt.Y2("band_high:Q")
+            _claimed("low", terms), alt.X2("high:Q"), _right("band_low", terms), alt.Y2("band_high:Q")
         )
     else:
-        band = base.mark_rule(color=colours.band, strokeWidth=10).encode(x, _right("band_low"), alt.Y2("band_high:Q"))
+        band = base.mark_rule(color=colours.band, strokeWidth=10).encode(
+            x, _right("band_low", terms), alt.Y2("band_high:Q")
+        )
     verdict = _verdict_colour(colours)
     stems = (
         alt.Chart(table)
         .mark_rule(strokeWidth=4, opacity=0.55)
-        .encode(x, _right("confidence"), alt.Y2("accuracy:Q"), color=verdict)
+        .encode(x, _right("confidence", terms), alt.Y2("accuracy:Q"), color=verdict)
     )
     limits = [alt.Tooltip("low:Q", title="From", format=".2%"), alt.Tooltip("high:Q", title="To", format=".2%")]
     chosen = alt.selection_point(name="bin", fields=["bin"], on="click", clear="dblclick", empty=False)
@@ -49,12 +76,12 @@ def reliability(
                 alt.Tooltip("bin:Q", title="Bin"),
                 *(limits if edges else []),
                 alt.Tooltip("rows:Q", title="Rows", format=","),
-                alt.Tooltip("confidence:Q", title="Mean confidence", format=".2%"),
-                alt.Tooltip("accuracy:Q", title="Accuracy", format=".2%"),
-                alt.Tooltip("accuracy_low:Q", title="Accuracy, 95 % from", format=".2%"),
-                alt.Tooltip("accuracy_high:Q", title="Accuracy, 95 % to", format=".2%"),
-                alt.Tooltip("gap:Q", title="Confidence - accuracy", format="+.2%"),
-                alt.Tooltip("verdict:N", title="The bin is"),
+                alt.Tooltip("confidence:Q", title=terms.claim, format=".2%"),
+                alt.Tooltip("accuracy:Q", title=terms.share, format=".2%"),
+                alt.Tooltip("accuracy_low:Q", title=f"{terms.share}, 95 % from", format=".2%"),
+                alt.Tooltip("accuracy_high:Q", title=f"{terms.share}, 95 % to", format=".2%"),
+                alt.Tooltip("gap:Q", title="Claimed - true", format="+.2%"),
+                *([alt.Tooltip("verdict:N", title=terms.bin_is)] if terms.bin_is else []),
             ],
         )
         .add_params(chosen)
@@ -136,14 +163,10 @@ def _verdict_colour(colours: Palette) -> alt.Color:
     return alt.Color("verdict:N", legend=None, scale=scale)
 
 
-def _claimed(field: str) -> alt.X:
-    return alt.X(
-        f"{field}:Q", title="Confidence: what the model claims", scale=alt.Scale(domain=[0, 1.03]), axis=share_axis()
-    )
+def _claimed(field: str, terms: Terms = OF_ANSWERS) -> alt.X:
+    return alt.X(f"{field}:Q", title=terms.claimed, scale=alt.Scale(domain=[0, 1.03]), axis=share_axis())
 
 
-def _right(field: str) -> alt.Y:
+def _right(field: str, terms: Terms = OF_ANSWERS) -> alt.Y:
     axis = share_axis(minExtent=Y_ROOM, maxExtent=Y_ROOM)
-    return alt.Y(
-        f"{field}:Q", title="Accuracy: how often it is right", scale=alt.Scale(domain=[-0.03, 1.04]), axis=axis
-    )
+    return alt.Y(f"{field}:Q", title=terms.true, scale=alt.Scale(domain=[-0.03, 1.04]), axis=axis)

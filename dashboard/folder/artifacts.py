@@ -62,6 +62,7 @@ class Run:
     config: Mapping[str, Any] | None
     metrics: Path | None
     tokens: TokenGallery | None = None
+    labels: tuple[PredictionsRef, ...] = ()  # predictions of independent labels, which do not exclude one another
 
     def best(self) -> PredictionsRef | None:
         """The set to judge the run by: test, else validation, else the first."""
@@ -118,14 +119,25 @@ class FolderIndex:
     def calibrators_for(self, run: Run, predictions: PredictionsRef) -> tuple[CalibratorRef, ...]:
         """Those that were fitted for this run, the nearest first.
 
-        A calibrator belongs to the run when it lies in the run's folder or beside it, or names one of its files by
-        hash, and has as many classes; one of another run would be refused or, worse, silently wrong.
+        A calibrator belongs to the run when it lies in the run's folder, or beside it and does not name other weights
+        by hash, and has as many classes and their kind of outcome; one of another run would be refused or, worse,
+        silently wrong.
         """
-        classes = len(predictions.source.class_names)
+        source, classes = predictions.source, len(predictions.source.class_names)
         near = (run.path, run.path.parent) if run.path != self.root else (run.path,)
         mine = [
             c
             for c in self.calibrators
-            if c.calibrator.classes == classes and (c.path.is_relative_to(run.path) or c.path.parent in near)
+            if c.calibrator.classes == classes
+            and c.calibrator.fitted_on.get("outcome", "exclusive") == source.outcome
+            and (c.path.is_relative_to(run.path) or (c.path.parent in near and not _of_others(c, source)))
         ]
         return tuple(sorted(mine, key=lambda c: (not c.path.is_relative_to(run.path), c.name)))
+
+
+def _of_others(ref: CalibratorRef, source: Source) -> bool:
+    """Whether it says that it was fitted on what other weights gave."""
+    model = ref.calibrator.fitted_on.get("model")
+    fitted = model.get("sha256") if isinstance(model, Mapping) else None
+    mine = source.model.get("sha256")
+    return fitted is not None and mine is not None and fitted != mine

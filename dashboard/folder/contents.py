@@ -32,7 +32,7 @@ def header_of(files: tuple[Stamp, ...]) -> tuple[int, Source]:
 @lru_cache(4)
 def opened(files: tuple[Stamp, ...]) -> PredictionsFile:
     """A file ready to be read; one of another tool, which is read whole, is kept."""
-    return PredictionsFile.open(files[0].path if len(files) == 1 else files[0].path.parent)
+    return PredictionsFile.open(files[0].path if len(files) == 1 else files[0].path.parent, independent=True)
 
 
 @lru_cache(_KEPT)

@@ -140,8 +140,9 @@ def _run(root: Path, folder: Path, predictions: list[PredictionsRef], reader: _R
     log = metrics if metrics.is_file() and inside(root, metrics) else None
     gallery = folder / TOKENS_FILE
     tokens = reader.read(gallery, _read_tokens) if gallery.is_file() and inside(root, gallery) else None
-    ordered = tuple(sorted(predictions, key=lambda p: p.name))
-    return Run(name_below(root, folder), folder, ordered, found, log, tokens)
+    ordered = sorted(predictions, key=lambda p: p.name)
+    classes, labels = (tuple(p for p in ordered if p.source.independent is sort) for sort in (False, True))
+    return Run(name_below(root, folder), folder, classes, found, log, tokens, labels)
 
 
 def _read_predictions(path: Path) -> tuple[int, Source]:

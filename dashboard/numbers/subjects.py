@@ -74,9 +74,13 @@ def _date(subject: Subject) -> str | None:
     return datetime.fromtimestamp(newest / 1e9, UTC).strftime("%Y-%m-%d")
 
 
-def owners(folder_index: FolderIndex) -> tuple[Run | Model, ...]:
-    """Runs with predictions, trained ones first, then deployed files whose held-out predictions are here."""
-    runs = sorted((run for run in folder_index.runs if run.predictions), key=lambda run: (run.config is None, run.name))
+def owners(folder_index: FolderIndex, *, labels: bool = False) -> tuple[Run | Model, ...]:
+    """Runs with predictions, trained ones first, then deployed files whose held-out predictions are here.
+
+    `labels`: also runs with nothing but predictions of independent labels.
+    """
+    found = (run for run in folder_index.runs if run.predictions or (labels and run.labels))
+    runs = sorted(found, key=lambda run: (run.config is None, run.name))
     return (*runs, *(model for model in folder_index.models if deployed.held_out(folder_index, model) is not None))
 
 

@@ -15,7 +15,7 @@ from calibrant.dashboard.numbers import class_prior, measures, verdicts
 from calibrant.dashboard.numbers.groups import ALL, Selection, selections
 from calibrant.dashboard.numbers.measures import Kind, Target
 from calibrant.dashboard.numbers.predictions_through import Scored
-from calibrant.dashboard.views import diagrams, samples, subject, verdict
+from calibrant.dashboard.views import diagrams, labels, samples, subject, verdict
 from calibrant.dashboard.views.diagrams import Side
 from calibrant.dashboard.widgets import controls, elements, level
 
@@ -54,8 +54,11 @@ class Choice:
 
 def render(folder_index: FolderIndex) -> None:
     elements.title("Reliability")
-    chosen = subject.choose(folder_index)
+    chosen = subject.choose(folder_index, labels=True)
     if chosen is None:
+        return
+    if chosen.predictions.source.independent:
+        labels.render(chosen)
         return
     choice = Choice(chosen.owner, chosen.run, chosen.predictions, chosen.through)
     with st.container(border=True, key="verdict"):

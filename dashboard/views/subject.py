@@ -29,19 +29,26 @@ class Chosen:
         return Scored.of(self.predictions, self.through)
 
 
-def choose(folder_index: FolderIndex) -> Chosen | None:
-    """None where nothing can be chosen; the page then says what to run."""
-    everyone = subjects.owners(folder_index)
+def choose(folder_index: FolderIndex, *, labels: bool = False) -> Chosen | None:
+    """None where nothing can be chosen; the page then says what to run. `labels`: of independent labels too."""
+    everyone = subjects.owners(folder_index, labels=labels)
     if everyone:
-        return _controls(folder_index, everyone)
+        return _controls(folder_index, everyone, labels=labels)
     elements.troubles(folder_index.troubles)
+    if any(run.labels for run in folder_index.runs):
+        st.info(
+            "The predictions here are of independent labels, of which a row may have several or none: there is no one "
+            "answer that this page could be about. The Reliability page shows each label.",
+            icon=":material/info:",
+        )
+        return None
     st.info("No predictions here yet. Training writes them, and so does:", icon=":material/info:")
     run = shlex.quote(folder_index.runs[0].name) if folder_index.runs else "first"
     elements.command(folder_index.root, f"calibrant predict {run} --data images --out {run}/predictions/test.parquet")
     return None
 
 
-def _controls(folder_index: FolderIndex, everyone: Sequence[Run | Model]) -> Chosen:
+def _controls(folder_index: FolderIndex, everyone: Sequence[Run | Model], *, labels: bool) -> Chosen:
     first, second, third = st.columns([4, 3, 4])
     with first:
         name = controls.choose(
@@ -49,6 +56,7 @@ def _controls(folder_index: FolderIndex, everyone: Sequence[Run | Model]) -> Cho
         )
     owner = next(o for o in everyone if o.name == name)
     run, offered = deployed.rows_of(folder_index, owner)
+    offered = (*offered, *run.labels) if labels and owner is run else offered
     best = min(offered, key=lambda p: ({"test": 0, "val": 1}.get(p.name, 2), p.name))
     with second:
         chosen = controls.choose(

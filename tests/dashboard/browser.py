@@ -113,16 +113,18 @@ class Tab:
 
     def until(self, met: Callable[[], object], what: str) -> None:
         """Until it is met. Says what the page showed instead, at once where it raised, soon where it stands still."""
-        deadline, still, before = time.monotonic() + PATIENCE / 1000, 0, None
+        begun = changed = time.monotonic()
+        still, before = 0, None
         while not met():
-            state = self.page.evaluate(_STATE)
-            still = still + 1 if state["idle"] and state["text"] == before else 0
-            before = state["text"]
+            state, now = self.page.evaluate(_STATE), time.monotonic()
+            if state["text"] != before:
+                before, changed, still = state["text"], now, 0
+            still = still + 1 if state["idle"] else 0
             if state["raised"]:
                 self._give_up(f"the page raised, waiting for {what}", "\n".join(state["raised"]))
             if self.server.process.poll() is not None:
                 self._give_up(f"the server ended, waiting for {what}", self.server.log)
-            if still > STILL_LOOKS or time.monotonic() > deadline:
+            if still > STILL_LOOKS or now - changed > PATIENCE / 1000 or now - begun > 4 * PATIENCE / 1000:
                 self._give_up(f"{'it stands still' if still > STILL_LOOKS else 'too long'} without {what}", before)
             self.page.wait_for_timeout(100)
 

@@ -342,13 +342,17 @@ def test_a_config_in_the_working_directory_changes_nothing(tmp_path: Path, chrom
 
 
 @pytest.mark.slow
-def test_fifty_runs_make_a_readable_table_in_time(tmp_path: Path, chromium: Any) -> None:
+def test_fifty_runs_are_shown_at_once_and_judged_one_after_another(tmp_path: Path, chromium: Any) -> None:
     for k in range(50):
         write_run(tmp_path / f"run-{k:02d}", rows=200, seed=k)
     server = start_server(tmp_path)
     try:
         tab = new_tab(chromium, server)
-        tab.open("", wait_for="50 runs")
+        tab.page.goto(server.url)
+        tab.see("50 runs")
+        tab.see(tab.page.locator("[class*=st-key-card-]").nth(23))  # of the first of three pages
+        tab.see(re.compile(r"Judged [1-9]\d* of 50"))
         tab.check()
     finally:
-        server.stop()
+        assert server.stop() == 0  # in the middle of its work
+    assert "terminate" not in server.log

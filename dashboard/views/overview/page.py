@@ -7,7 +7,7 @@ import streamlit as st
 from calibrant.dashboard import settings
 from calibrant.dashboard.folder.artifacts import FolderIndex
 from calibrant.dashboard.numbers import subjects
-from calibrant.dashboard.views.overview import cards, comparison, first_steps, lines
+from calibrant.dashboard.views.overview import cards, comparison, first_steps, label_cards, lines
 from calibrant.dashboard.views.overview.lines import Line
 from calibrant.dashboard.widgets import controls, elements, upload
 from calibrant.dashboard.widgets.markdown_escape import plain
@@ -44,15 +44,18 @@ def render(folder_index: FolderIndex) -> None:
     how, grouped, shown = _controls(found)
     waiting: list[cards.Waiting] = []
     if not shown:
-        st.info("Nothing here has these words.", icon=":material/info:")
+        if found:
+            st.info("Nothing here has these words.", icon=":material/info:")
     elif how == "cards":
         waiting = cards.render(shown, grouped)
     elif how == "table":
         lines.table(shown)
     else:
         lines.scatter(shown)
+    of_labels = label_cards.render(folder_index)
     comparison.render(folder_index, [line for line in found if line.summary is not None])
     upload.offer(folder_index.root)
+    label_cards.measure(of_labels)
     if how == "cards":
         cards.judge(waiting, shown)
 

@@ -11,6 +11,7 @@ from calibrant.artifacts.predictions import Predictions
 from calibrant.dashboard.folder.index import scan
 
 from ..conftest import logits_and_labels, source, write_run
+from ..labelled import write_labels
 
 
 def names(found: object) -> list[str]:
@@ -51,6 +52,33 @@ def test_a_calibrator_is_offered_only_to_its_own_run(tmp_path: Path) -> None:
     folder_index = scan(tmp_path)
     for run in folder_index.runs:
         assert names(folder_index.calibrators_for(run, run.predictions[0])) == [f"{run.name}/calibrator.json"]
+
+
+def test_a_calibrator_beside_two_runs_is_offered_to_the_one_that_it_names(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_run(tmp_path / name, rows=60, calibrator=name == "a")
+    file = tmp_path / "a" / "calibrator.json"
+    block = json.loads(file.read_text())
+    block["fitted_on"] = {"model": {"sha256": "weights of a"}}
+    (tmp_path / "calibrator.json").write_text(json.dumps(block))
+    file.unlink()
+    folder_index = scan(tmp_path)
+    offered = [names(folder_index.calibrators_for(run, run.predictions[0])) for run in folder_index.runs]
+    assert offered == [["calibrator.json"], []]
+
+
+def test_predictions_of_independent_labels_stand_apart_with_their_own_calibrator(tmp_path: Path) -> None:
+    write_labels(tmp_path / "many")
+    write_run(tmp_path / "many" / "run", rows=60)
+    labels, classes = scan(tmp_path).runs
+    assert (names(labels.predictions), names(labels.labels)) == ([], ["multi.npz"])
+    assert (names(classes.predictions), names(classes.labels)) == (["test", "val"], [])
+    file = tmp_path / "many" / "calibrator.json"
+    block = json.loads(file.read_text())
+    file.write_text(json.dumps({**block, "fitted_on": {}}))  # as one of classes has it
+    assert names(scan(tmp_path).calibrators_for(labels, labels.labels[0])) == []
+    file.write_text(json.dumps(block))
+    assert names(scan(tmp_path).calibrators_for(labels, labels.labels[0])) == ["many/calibrator.json"]
 
 
 def test_a_calibrator_for_another_number_of_classes_is_not_offered(tmp_path: Path) -> None:
