@@ -24,6 +24,7 @@ from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.calibration.label_shift.files import resolved, served_file
 from calibrant.errors import CheckFailed, ConfigError, DataError, did_you_mean
 from calibrant.export.checks import speed
+from calibrant.export.checks.golden import renewed
 from calibrant.export.checks.inspection import check_intact
 from calibrant.export.checks.parity import steady_rows
 from calibrant.export.config import check_threshold
@@ -219,7 +220,9 @@ def retail(file: OnnxFile, card: ModelCard, what: str, out: str | Path | None) -
     tail = build_tail(card, weight, bias, feature_dim(file, card), file.outputs[0].dims[0])
     difference = check_tail(tail, card)
     verify = {**(card.verify or {}), "edit": {"date": _now(), "max_diff": difference, "against": "numpy"}}
-    return write_deployed(file, out or file.path, noted(replace(card, verify=verify), what), tail)
+    had = file.card().golden is not None
+    card = write_deployed(file, out or file.path, noted(replace(card, verify=verify), what), tail)
+    return renewed(out or file.path, card) if had else card
 
 
 def check_tail(tail: Tail, card: ModelCard) -> float:

@@ -21,6 +21,7 @@ from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.errors import CheckFailed, ModelError
 from calibrant.export.checks.failure import explain, failure
+from calibrant.export.checks.golden import with_golden_rows
 from calibrant.export.checks.parity import Comparison, compare
 from calibrant.export.graph.assemble import build_tail, knob_defaults, write_deployed
 from calibrant.export.graph.cutting import cut, rename
@@ -112,7 +113,7 @@ def export_onnx(
         card = write_deployed(OnnxFile.open(draft), draft, card, tail)
         if comparison is not None:
             reference = TorchReference(body, len(classes), card, calibrator)
-            card = _verified(draft, path, card, reference, traced, comparison)
+            card = with_golden_rows(draft, _verified(draft, path, card, reference, traced, comparison))
         for data in OnnxFile.open(draft).external_files():
             data.replace(path.parent / data.name)
         draft.replace(path)

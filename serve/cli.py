@@ -11,7 +11,7 @@ import click
 
 
 @click.command()
-@click.argument("models", nargs=-1, required=True, metavar="[NAME[@VERSION]=]MODEL.onnx ...")
+@click.argument("models", nargs=-1, required=True, metavar="[NAME[@VERSION]=]MODEL.onnx|FOLDER ...")
 @click.option("--name", help="Name of the model in the addresses. [default: from the file]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is every one.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
@@ -83,6 +83,23 @@ import click
 )
 @click.option("--admin", is_flag=True, help="Let callers load and unload the models.")
 @click.option(
+    "--model-control",
+    type=click.Choice(["poll", "explicit"]),
+    default="poll",
+    show_default=True,
+    help="Of a FOLDER: load what lies there and what comes, or only what --load and callers ask for.",
+)
+@click.option("--load", "load", multiple=True, metavar="NAME", help="Load at the start, with explicit control.")
+@click.option(
+    "--model-memory",
+    type=click.IntRange(1),
+    metavar="MIB",
+    help="Of a FOLDER: keep so much of the files loaded, the rest when asked for.",
+)
+@click.option(
+    "--accept-changes", is_flag=True, help="Let a changed file have other inputs or classes than the one before."
+)
+@click.option(
     "--reload",
     "reload_seconds",
     default=2.0,
@@ -125,6 +142,7 @@ def serve(
 
     \b
     Example: calibrant serve model.onnx
+             calibrant serve models/ --admin
              curl --data-binary @photo.jpg http://127.0.0.1:8000/predict
     """
     import dataclasses
@@ -136,14 +154,16 @@ def serve(
     from calibrant.serve.processes.workers import Seat, Supervisor
 
     seat = Seat.from_environment()
-    specs = [ModelSpec.parse(text) for text in models]
+    folders = tuple(Path(text) for text in models if Path(text).is_dir())
+    specs = [ModelSpec.parse(text) for text in models if not Path(text).is_dir()]
     if name is not None:
-        if len(specs) > 1:
-            raise ConfigError(f"--name is for one model, and there are {len(specs)}", where="calibrant serve")
+        if len(specs) != 1 or folders:
+            raise ConfigError(f"--name is for one model, and there are {len(models)}", where="calibrant serve")
         specs = [dataclasses.replace(specs[0], name=name)]
     _log_to_stderr(quiet=quiet, access=options["access_log"], worker=None if seat is None else seat.number)
     config = ServeConfig(
         specs,
+        folders=folders,
         providers=providers or None,
         trusted_proxies=trusted_proxies or THIS_MACHINE,
         grace_seconds=grace,

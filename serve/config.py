@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Literal
 
 from calibrant.errors import ConfigError
 from calibrant.serve.access import Token, read_tokens
@@ -56,7 +57,12 @@ class Share:
 
 @dataclass(frozen=True)
 class ServeConfig:
-    models: Sequence[ModelSpec]
+    models: Sequence[ModelSpec] = ()
+    folders: tuple[Path, ...] = ()  # in which models lie
+    model_control: Literal["poll", "explicit"] = "poll"  # of the folders: all that comes, or what is asked for
+    load: tuple[str, ...] = ()  # at the start, where that is explicit
+    model_memory: int | None = None  # MiB of the files that are loaded from folders at once
+    accept_changes: bool = False  # of inputs and classes, when a file takes the place of another
     host: str = "127.0.0.1"
     port: int = 8000  # 0 is a free one
     grpc_port: int | None = None  # None is off, 0 a free one
@@ -84,6 +90,14 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         """Refuses what would be accepted and do nothing, or not what it seems to."""
+        for option, given in (
+            ("--model-control", self.model_control != "poll"),
+            ("--model-memory", self.model_memory is not None),
+        ):
+            if given and not self.folders:
+                raise ConfigError("is about a folder of models, and none is given", where=option)
+        if self.load and self.model_control != "explicit":
+            raise ConfigError("all models are loaded unless --model-control is explicit", where="--load")
         if self.tls_key is not None and self.tls_cert is None:
             raise ConfigError("needs the certificate that it belongs to", where="--tls-key", fix="give --tls-cert too")
         if self.token == "":

@@ -18,7 +18,7 @@ from calibrant.serve.models.repository import Repository
 from calibrant.serve.monitor.labels import label_all
 from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.processes.other_workers import OtherWorkers, merged_statistics
-from calibrant.serve.protocol.errors import Forbidden, NotFound
+from calibrant.serve.protocol.errors import Forbidden, NotFound, PutAway
 
 EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "model_repository", "statistics"]
 
@@ -83,6 +83,11 @@ class Control:
         for key in parameters:
             if key == "config" or key.startswith("file:"):
                 raise Forbidden(f'"{key[:40]}" would let a caller write model files, which this server never does')
+
+    async def bring(self, away: PutAway) -> None:
+        """Loads a model that was put away, for whoever can wait."""
+        if self.lifecycle is not None:
+            await self.lifecycle.bring(away.key)
 
     async def load(self, name: str, *, everywhere: bool = True) -> None:
         if self.lifecycle is not None:

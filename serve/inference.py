@@ -97,6 +97,7 @@ class Inference:
         """The model that answers. Refuses at once what would wait too long: a caller can go elsewhere now, not in five
         seconds."""
         model = self._choose(self._only_model() if name is None else name, version)
+        model.used = time.monotonic()
         wait = model.batcher.predicted_wait
         if wait > self.limits.max_wait:
             model.statistics.turned_away += 1
@@ -111,7 +112,7 @@ class Inference:
         return self.repository.get(name, version)
 
     def _only_model(self) -> str:
-        models = sorted(self.repository.models)
+        models = sorted({*self.repository.models, *(name for name, _ in self.repository.away)})
         if len(models) != 1:
             raise BadInput(f"there are {len(models)} models; choose one with ?model=NAME: {', '.join(models)}")
         return models[0]

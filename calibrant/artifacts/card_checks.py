@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from calibrant.artifacts.foreign.outcome import OUTCOMES
+from calibrant.artifacts.golden_rows import sound
 
 if TYPE_CHECKING:
     from calibrant.artifacts.model_card import ModelCard
@@ -17,7 +18,7 @@ KNOB_MODES = ("baked", "runtime", "required")
 _TEXTS = ("name", "gauge", "knobs", "description")
 _OPTIONAL_TEXTS = ("created", "author", "licence")
 _TABLES = ("metrics", "precision", "source", "versions", "hashes")
-_OPTIONAL_TABLES = ("calibrator", "conformal", "ood", "verify", "adopted")
+_OPTIONAL_TABLES = ("calibrator", "conformal", "ood", "verify", "golden", "adopted")
 
 
 def check(card: ModelCard) -> None:
@@ -39,6 +40,7 @@ def check(card: ModelCard) -> None:
     _require(all(isinstance(v, str) for v in (card.input.name, card.input.dtype, card.input.layout)), "input")
     _require(card.abstain_below is None or _number(card.abstain_below), "abstain_below")
     _require(card.ood is None or isinstance(card.ood.get("kind"), str), "ood")
+    _require(card.golden is None or sound(card.golden, len(card.classes)), "golden")
     _numbers(card)
     if card.head is not None:
         head = card.head

@@ -117,6 +117,7 @@ class ModelCard:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     precision: Mapping[str, Any] = field(default_factory=lambda: {"dtype": "float32"})
     verify: Mapping[str, Any] | None = None
+    golden: Mapping[str, Any] | None = None  # answers to ask for again, see golden_rows
     source: Mapping[str, Any] = field(default_factory=dict)
     adopted: Mapping[str, Any] | None = None  # the foreign file that it was made of, and what was found there
     versions: Mapping[str, str] = field(default_factory=dict)

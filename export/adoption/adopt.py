@@ -30,6 +30,7 @@ from calibrant.export.adoption.preprocess.declared import Flags, read_declared
 from calibrant.export.adoption.preprocess.diagnosis import Diagnosis, candidates_of, diagnose, hint, with_resizes
 from calibrant.export.adoption.proof import Proof, prove, require
 from calibrant.export.adoption.values import near_the_end, run_rows, run_values
+from calibrant.export.checks.golden import with_golden_rows
 from calibrant.export.checks.parity import session
 from calibrant.export.graph.assemble import build_tail, write_deployed
 from calibrant.export.graph.head import Graph
@@ -398,6 +399,7 @@ def write(
         )
         require(proof, out)
         card = write_deployed(OnnxFile.open(draft), draft, replace(card, verify=proof.to_dict()), tail)
+        card = with_golden_rows(draft, card)
         for data in OnnxFile.open(draft).external_files():
             data.replace(out.parent / data.name)
         draft.replace(out)

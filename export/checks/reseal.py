@@ -26,6 +26,7 @@ from calibrant.export.adoption.foreign import precision_of
 from calibrant.export.adoption.pictures import Pictures, random_pictures
 from calibrant.export.adoption.proof import Proof, prove
 from calibrant.export.adoption.values import near_the_end, run_values
+from calibrant.export.checks.golden import with_golden_rows
 from calibrant.export.checks.inspection import check_intact
 from calibrant.export.checks.parity import answers, session
 from calibrant.export.edit import noted
@@ -78,6 +79,7 @@ def reseal(changed: Path, before: Path, out: Path | None = None, images: Path | 
         again = _proof(draft, before, sets, card, precision)
         if not again.passed:
             raise CheckFailed(f"with its tail written anew it answers otherwise: {again.line}", where=changed)
+        card = with_golden_rows(draft, card)
         for data in OnnxFile.open(draft).external_files():
             data.replace(target.parent / data.name)
         draft.replace(target)

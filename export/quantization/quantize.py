@@ -24,6 +24,7 @@ from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.calibration import Calibrator
 from calibrant.errors import ConfigError, DataError, did_you_mean
 from calibrant.export.checks import speed
+from calibrant.export.checks.golden import with_golden_rows
 from calibrant.export.checks.measure import rmse, run_logits, time_together
 from calibrant.export.edit import noted
 from calibrant.export.graph.assemble import build_tail, write_deployed
@@ -229,7 +230,7 @@ def _write(
         weight, bias = weight + (0.0 if chosen.weight is None else chosen.weight), bias + chosen.bias
     tail: Tail = build_tail(card, weight, bias, bench.dim)
     file = replace(OnnxFile.open(body), inputs=tuple(bench.inputs))
-    return write_deployed(file, out, noted(card, f"quantized: {chosen.name}"), tail)
+    return with_golden_rows(out, write_deployed(file, out, noted(card, f"quantized: {chosen.name}"), tail))
 
 
 def _copy(source: Path, target: Path) -> Path:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import platform
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from calibrant.atomic import write_json
 from calibrant.serve.engine.batch_curve import BatchCurve, BatchPoint
 from calibrant.serve.engine.session import Session
 
-MOST = 200  # curves; the oldest go
+_WRITING = threading.Lock()
+MOST = 1000  # curves; the oldest go
 MOST_DAYS = 7  # then it is measured again: a machine may have been busy, or has become another
 
 
@@ -45,14 +47,11 @@ def read(key: str) -> BatchCurve | None:
 
 
 def write(key: str, curve: BatchCurve) -> None:
-    entries = _entries()
-    entries.pop(key, None)
-    entries[key] = {
-        "time": int(time.time()),
-        "points": [[p.rows, p.seconds] for p in curve.points],
-        "whole": curve.whole,
-    }
-    with contextlib.suppress(OSError):
+    points = [[p.rows, p.seconds] for p in curve.points]
+    with _WRITING, contextlib.suppress(OSError):
+        entries = _entries()
+        entries.pop(key, None)
+        entries[key] = {"time": int(time.time()), "points": points, "whole": curve.whole}
         store_file().parent.mkdir(parents=True, exist_ok=True)
         write_json(store_file(), dict(list(entries.items())[-MOST:]))
 

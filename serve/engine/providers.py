@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.errors import ConfigError, ModelError, did_you_mean
+from calibrant.runtime import runtime
 
 SHORT = {
     "cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider",
@@ -75,6 +76,11 @@ def has_cuda_device() -> bool:
         return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
     except (OSError, AttributeError):
         return False
+
+
+def share_threads(threads: int) -> None:
+    """Makes one pool of threads for all sessions that are opened to share it. Before the first session, once."""
+    runtime().set_global_thread_pool_sizes(threads, 1)
 
 
 def available_cores() -> int:

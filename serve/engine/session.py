@@ -27,10 +27,17 @@ Arrays = dict[str, NDArray[Any]]
 class Session:
     """A loaded file. `run` may be called from one thread at a time per model for the best speed, but is thread-safe."""
 
-    def __init__(self, path: str | Path, *, providers: Sequence[str] | None = None, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        providers: Sequence[str] | None = None,
+        threads: int | None = None,
+        shared_threads: bool = False,
+    ) -> None:
         self.path = Path(path)
         self.threads = threads if threads is not None else providers_.available_cores()
-        self._ort = _open(self.path, providers, self.threads)
+        self._ort = _open(self.path, providers, self.threads, shared_threads)
         meta = self._ort.get_modelmeta()
         self.producer = str(meta.producer_name)
         text = meta.custom_metadata_map.get(KEY)
@@ -161,7 +168,7 @@ class Session:
         # With one thread on a CPU, what the run itself took: another process that takes the core now is no property of
         # the batch size.
         alone = self.threads == 1 and self.providers[0] == "CPUExecutionProvider"
-        clock = time.process_time if alone else time.perf_counter
+        clock = time.thread_time if alone else time.perf_counter
         best = float("inf")
         many = {name: [array] * rows for name, array in one.items()}
         try:
@@ -183,7 +190,7 @@ class Session:
         return at_cap[0].seconds / at_cap[0].rows if at_cap else 0.01
 
 
-def _open(path: Path, wanted: Sequence[str] | None, threads: int) -> Any:
+def _open(path: Path, wanted: Sequence[str] | None, threads: int, shared: bool) -> Any:
     if not path.is_file():
         what = "is a folder, not an .onnx file" if path.is_dir() else "no such file"
         raise FormatError(what, where=path, fix="make one with calibrant export")
@@ -192,8 +199,10 @@ def _open(path: Path, wanted: Sequence[str] | None, threads: int) -> Any:
     chosen = providers_.choose(wanted, ort.get_available_providers())
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
+    if shared:
+        options.use_per_session_threads = False
+    else:
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     # Spinning threads of an idle session would take the cores from the ones that decode and answer.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:

@@ -12,7 +12,7 @@ from calibrant.serve.access import Access
 from calibrant.serve.control import Control
 from calibrant.serve.grpc import messages, wire
 from calibrant.serve.inference import Inference, Ticket
-from calibrant.serve.protocol.errors import ModelNotFound, NotFound, NotReady, Refusal
+from calibrant.serve.protocol.errors import ModelNotFound, NotFound, NotReady, PutAway, Refusal
 
 SERVICE, HEALTH = "inference.GRPCInferenceService", "grpc.health.v1.Health"
 
@@ -58,6 +58,14 @@ class Service:
             grpc.method_handlers_generic_handler(HEALTH, health),
         )
 
+    async def _waiting(self, call: Callable[[memoryview, Any], Awaitable[bytes]], data: bytes, context: Any) -> bytes:
+        """The answer, for which a model may have to be loaded again first."""
+        try:
+            return await call(memoryview(data), context)
+        except PutAway as away:
+            await self.control.bring(away)
+            return await call(memoryview(data), context)
+
     def _guarded(
         self, path: str, call: Callable[[memoryview, Any], Awaitable[bytes]], *, open_: bool = False
     ) -> Callable[[bytes, Any], Awaitable[bytes]]:
@@ -66,7 +74,7 @@ class Service:
             try:
                 if not open_:
                     self._authorise(context, "admin" if "RepositoryModel" in path else "infer")
-                answer = await call(memoryview(data), context)
+                answer = await self._waiting(call, data, context)
                 return answer
             except asyncio.CancelledError:
                 code = "CANCELLED"
@@ -104,6 +112,8 @@ class Service:
         """Not an error where there is no such model: callers wait in a loop for one that is about to come."""
         try:
             self.control.model(*messages.model_of(data))
+        except PutAway:
+            return wire.number(1, self.control.accepting)
         except (ModelNotFound, NotReady):
             return b""
         return wire.number(1, self.control.accepting)
@@ -203,7 +213,7 @@ class Service:
         async for data in requests:
             start, code = time.monotonic(), "OK"
             try:
-                answer = wire.message(2, await self._infer(memoryview(data), context))
+                answer = wire.message(2, await self._waiting(self._infer, data, context))
             except (Refusal, CalibrantError) as error:
                 refusal = Refusal.of(error)
                 code = _status(refusal).name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from calibrant.serve.http.message import Request, Respond, Response
 from calibrant.serve.http.openapi.document import document
 from calibrant.serve.http.routes import GET, Names, Route, Router
 from calibrant.serve.inference import Inference
-from calibrant.serve.protocol.errors import Refusal, WrongMethod
+from calibrant.serve.protocol.errors import PutAway, Refusal, WrongMethod
 
 if TYPE_CHECKING:
     from calibrant.serve.http.connections import Connections
@@ -45,8 +46,26 @@ class Application:
                 counted(answer)
             elif answer is not None:
                 self._later(answer, counted)
+        except PutAway as away:
+            self._once_loaded(away, request, respond, counted)
         except Exception as error:
             counted(Response.error(Refusal.of(error)))
+
+    def _once_loaded(self, away: PutAway, request: Request, respond: Respond, counted: Respond) -> None:
+        """Answers when the model is there again."""
+        if time.monotonic() - request.received > self.inference.limits.request_seconds:
+            counted(Response.error(away))
+            return
+
+        async def again() -> None:
+            try:
+                await self.control.bring(away)
+            except Exception as error:
+                counted(Response.error(Refusal.of(error)))
+            else:
+                self(request, respond)
+
+        self._keep(asyncio.ensure_future(again()))
 
     def _admit(self, request: Request) -> tuple[Route, Names]:
         """The route of an address that is there, takes the verb, and is open to the caller."""
@@ -66,7 +85,8 @@ class Application:
         """Raises what a request will be refused with whatever its body says, so that it need not be sent."""
         _, names = self._admit(request)
         if "name" in names and request.target.startswith(b"/v2/models/"):
-            self.control.model(names["name"], names.get("version"))
+            with contextlib.suppress(PutAway):
+                self.control.model(names["name"], names.get("version"))
 
     def internal(self, request: Request, respond: Respond) -> None:
         """A request of another worker, which came by a socket that only this user can open."""
@@ -93,7 +113,9 @@ class Application:
             except Exception as error:
                 respond(Response.error(Refusal.of(error)))
 
-        task = asyncio.ensure_future(run())
+        self._keep(asyncio.ensure_future(run()))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

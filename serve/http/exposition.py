@@ -32,6 +32,23 @@ def expose(out: Exposition, app: Application, reports: Mapping[int, dict[str, An
     if lifecycle is not None:
         out.add("calibrant_model_loads_total", "counter", "Models loaded after the start.", lifecycle.reloads)
         out.add("calibrant_model_load_failures_total", "counter", "Loads that failed.", lifecycle.failures)
+        out.add(
+            "calibrant_model_refusals_total",
+            "counter",
+            "Files refused for their golden rows, inputs or classes.",
+            lifecycle.refusals,
+        )
+        out.add("calibrant_models_put_away_total", "counter", "Models put away to save memory.", lifecycle.put_away)
+        for name, version in sorted(lifecycle.missing):
+            what = {"model": name, "version": version}
+            out.add("calibrant_model_file_missing", "gauge", "1 while a served model's file is gone.", 1, what)
+    out.add(
+        "calibrant_models_loading", "gauge", "Models still to be loaded at the start.", app.control.repository.starting
+    )
+    for row in app.control.repository.index():
+        state = float(row["state"] == "READY")
+        what = {"model": row["name"], "version": row["version"]}
+        out.add("calibrant_model_ready", "gauge", "1 while the model is in memory.", state, what)
     for model in app.control.repository.all():
         _model(out, model, {"model": model.name, "version": model.version})
         labels = {"model": model.name, "version": model.version}

@@ -20,7 +20,7 @@ from calibrant.serve.monitor.labels import read_labels
 from calibrant.serve.processes.other_workers import FLUSH, merged_metrics
 from calibrant.serve.protocol.answer import encode
 from calibrant.serve.protocol.body import LARGE_JSON, json_object, parse
-from calibrant.serve.protocol.errors import BadInput, NotFound, UnknownEncoding
+from calibrant.serve.protocol.errors import BadInput, NotFound, PutAway, UnknownEncoding
 from calibrant.serve.protocol.request import InferRequest
 
 if TYPE_CHECKING:
@@ -43,8 +43,12 @@ def ready(app: Application, request: Request, names: Names, respond: Respond) ->
 
 
 def model_ready(app: Application, request: Request, names: Names, respond: Respond) -> Response:
-    model, accepting = app.control.model(**_which(names)), app.control.accepting
-    return Response.json({"name": model.name, "ready": accepting}, 200 if accepting else 503)
+    accepting = app.control.accepting
+    try:
+        name = app.control.model(**_which(names)).name
+    except PutAway as away:  # it answers whoever asks for more
+        name = away.key[0]
+    return Response.json({"name": name, "ready": accepting}, 200 if accepting else 503)
 
 
 def server(app: Application, request: Request, names: Names, respond: Respond) -> Response:

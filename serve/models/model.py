@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import re
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,9 @@ from calibrant.serve.engine.knobs import Knobs
 from calibrant.serve.engine.result import answer, require_energy
 from calibrant.serve.engine.session import Arrays, Session
 from calibrant.serve.models import derived
+from calibrant.serve.models.acceptance import check_golden_rows
 from calibrant.serve.models.batcher import Batcher
+from calibrant.serve.models.folder import NAME
 from calibrant.serve.models.job import Job
 from calibrant.serve.models.statistics import Statistics
 from calibrant.serve.monitor.monitor import Monitor
@@ -25,7 +27,7 @@ from calibrant.serve.protocol.errors import BadInput, NotFound
 from calibrant.serve.protocol.request import InferRequest, Target
 
 log = logging.getLogger(__name__)
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_MEASURING = threading.Lock()  # one at a time, or they would measure each other
 
 
 @dataclass
@@ -42,6 +44,8 @@ class Model:
     sha256: str = ""
     stamp: tuple[int, int, int] = (0, 0, 0)  # inode, size, mtime of the file when it was loaded
     active: int = 0  # requests accepted and not yet answered
+    size: int = 0  # bytes of the file
+    used: float = field(default_factory=time.monotonic)  # when somebody asked last
     monitor: Monitor | None = None
 
     def __post_init__(self) -> None:
@@ -62,17 +66,22 @@ class Model:
         max_rows: int = 1024,
         deliver: Callable[[list[Job]], None] | None = None,
         soon: Callable[[Callable[[], None]], None] | None = None,
+        shared_threads: bool = False,
+        seconds: float = 0.8,
     ) -> Model:
+        """`shared_threads`: of all models, which providers.share_threads has made. `seconds`: of measuring."""
         stamp = file_stamp(Path(path))
-        session = Session(path, providers=providers, threads=threads)
+        session = Session(path, providers=providers, threads=threads, shared_threads=shared_threads)
         sha256 = session.sha256()
         key = curve_store.key_of(session, sha256)
         known = curve_store.read(key) if session.batched else None
-        session.warm_up(known=known)
+        with _MEASURING:
+            session.warm_up(known=known, budget=seconds)
+            check_golden_rows(session)
         if session.batched and known is None:
             curve_store.write(key, session.curve)
         name = name or session.own_name
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             raise ConfigError(
                 f'"{name}" cannot be a model name', where=path, fix="give --name with letters, digits, . _ - only"
             )
@@ -92,7 +101,7 @@ class Model:
             max_rows,
             session.card is not None,
         )
-        return cls(name, version, session, batcher, target, sha256=sha256, stamp=stamp)
+        return cls(name, version, session, batcher, target, sha256=sha256, stamp=stamp, size=stamp[1])
 
     @property
     def class_names(self) -> tuple[str, ...] | None:

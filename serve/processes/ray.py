@@ -182,6 +182,7 @@ def _refuse_what_ray_does_not_do(config: ServeConfig) -> None:
         "grace_seconds": "--grace",
         "reload_seconds": "--reload",
         "ready_file": "--ready-file",
+        "folders": "a folder of models",
     }
     for name, option in options.items():
         if getattr(config, name) != getattr(default, name):

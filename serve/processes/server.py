@@ -24,10 +24,11 @@ from calibrant.serve.access import Access
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.control import Control
 from calibrant.serve.engine import huge_pages
-from calibrant.serve.engine.providers import available_cores
+from calibrant.serve.engine.providers import available_cores, share_threads
 from calibrant.serve.http.app import Application
 from calibrant.serve.http.connections import Connections
 from calibrant.serve.inference import Inference
+from calibrant.serve.models.acceptance import Contract, check_successor
 from calibrant.serve.models.model import Model
 from calibrant.serve.models.reload import Lifecycle
 from calibrant.serve.models.repository import Repository
@@ -41,6 +42,9 @@ from calibrant.serve.processes.workers import LEADER, Seat, ignore_hangup
 
 log = logging.getLogger(__name__)
 
+MANY = 4  # models; more of them share one pool of threads
+LONGEST_MEASURE, ALL_MEASURES = 0.8, 24.0  # seconds for one model's batch curve, and for those of all at the start
+
 
 class Server:
     """Loads the models of a configuration and serves them until told to stop."""
@@ -51,7 +55,15 @@ class Server:
         self.config = config = config if seat is None else _of_worker(config, seat)
         self._cores = max(1, available_cores() // (1 if seat is None else seat.workers))
         self.repository = Repository()
-        self.lifecycle = Lifecycle(self.repository, self._load)
+        self._shared_threads = bool(config.folders) or len(config.models) > MANY
+        self.lifecycle = Lifecycle(
+            self.repository,
+            self._load,
+            folders=config.folders,
+            explicit=config.model_control == "explicit",
+            memory=None if config.model_memory is None else config.model_memory << 20,
+            at_once=min(4, self._cores),
+        )
         self.inference = Inference(self.repository, config.limits, decoders=min(4, self._cores))
         self.control = Control(self.repository, self.lifecycle, admin=config.admin)
         self.control.others = None if seat is None else OtherWorkers(seat)
@@ -62,8 +74,31 @@ class Server:
         )
         self.monitors: MonitorThread | None = None
         self._stop: asyncio.Event | None = None
+        self._starting = False
+        self._contracts: dict[tuple[str, str], Contract] = {}
 
     def load_models(self) -> None:
+        """All of them; for whoever has no event loop yet."""
+        asyncio.run(self.load_all())
+
+    async def load_all(self) -> None:
+        """While the port answers: alive at once, ready when all are there."""
+        if self._shared_threads:
+            share_threads(self.config.threads or self._cores)
+        self._watch_traffic()
+        self._starting = True
+        try:
+            await self.lifecycle.start(self.config.models, self.config.load)
+        finally:
+            self._starting = False
+        if self.config.huge_pages:
+            await asyncio.to_thread(huge_pages.collapse)
+        self._share_out()
+        # What was allocated so far lives as long as the server: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+
+    def _watch_traffic(self) -> None:
         config = self.config
         if config.monitor or config.feedback_log is not None:
             writer = None
@@ -80,17 +115,6 @@ class Server:
             if self._leads and self.seat is not None and writer is not None and config.feedback_log is not None:
                 follower = LogFollower(config.feedback_log, writer.wrote, self.monitors.monitors)
                 self.monitors.follow = follower.round
-        for spec in config.models:
-            model = self._load(spec.path, spec.name, spec.version)
-            if model.version in self.repository.models.get(model.name, {}):
-                raise ConfigError(
-                    f'there are two models "{model.name}" of version {model.version}',
-                    where=spec.path,
-                    fix=f"tell them apart: {model.name}@2={spec.path}",
-                )
-            self.repository.add(model)
-            self.lifecycle.watch(model)
-        self._share_out()
 
     def _share_out(self) -> None:
         for option, shares in (("--canary", self.config.canaries), ("--shadow", self.config.shadows)):
@@ -118,8 +142,11 @@ class Server:
             max_rows=config.limits.max_rows,
             deliver=self.inference.deliver,
             soon=self.inference.soon if self._cores == 1 else None,
+            shared_threads=self._shared_threads,
+            seconds=min(LONGEST_MEASURE, ALL_MEASURES / max(1, self.repository.starting)),
         )
-        if config.huge_pages:
+        self._accept(model)
+        if config.huge_pages and not self._starting:
             huge_pages.collapse()
         card = model.session.card
         if self.monitors is not None and card is not None and "logits" in model.session.outputs:
@@ -130,6 +157,17 @@ class Server:
                 model.monitor.restore_later(config.feedback_log)
             self.monitors.add(model.monitor)
         return model
+
+    def _accept(self, model: Model) -> None:
+        """Refuses what would take callers who rely on something else."""
+        contract, before = Contract.of(model.session), self.repository.answering(model.name, model.version)
+        if before in self._contracts and not self._starting and not self.config.accept_changes:
+            try:
+                check_successor(contract, self._contracts[before])
+            except CalibrantError:
+                model.batcher.close()
+                raise
+        self._contracts[model.name, model.version] = contract
 
     @property
     def _leads(self) -> bool:
@@ -151,7 +189,6 @@ class Server:
         listener = self.listen()
         with contextlib.closing(listener):
             context = self._tls()
-            self.load_models()
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 runner.run(self._serve(listener, context, announce))
 
@@ -188,20 +225,22 @@ class Server:
                 loop.add_signal_handler(number, self._stop.set)
         with contextlib.suppress(NotImplementedError, AttributeError):
             loop.add_signal_handler(signal.SIGHUP, self._refresh, context)
+        if self.seat is not None and self.seat.successor:
+            await self.load_all()  # callers wait in the kernel's queue, which is better than to be told to come again
         grpc = await self._grpc()
         server = await loop.create_server(self.connections.connection, sock=listener, ssl=context, backlog=1024)
         host, port = listener.getsockname()[:2]
         address = f"{'https' if context else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
-        # What was allocated so far lives as long as the server: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
-        if self.seat is not None:
-            await self._meet_others(self.seat)
-        else:
-            if self.config.ready_file is not None:
-                ready = {"host": host, "port": port, "pid": os.getpid(), "url": address, "grpc_port": self.grpc_port}
-                atomic.write_json(self.config.ready_file, ready)
-            announce(address)
+        try:
+            if not (self.seat is not None and self.seat.successor):
+                await self._load_or_stop()
+            if not self._stop.is_set():
+                await self._say_ready(host, port, address, announce)
+        except BaseException:
+            server.close()
+            if grpc is not None:
+                await grpc.stop(0)
+            raise
         tasks = [asyncio.create_task(self._sweep()), asyncio.create_task(self._reload())]
         try:
             await self._stop.wait()
@@ -214,6 +253,26 @@ class Server:
                 self.monitors.close()
             if self.config.ready_file is not None and self.seat is None:
                 self.config.ready_file.unlink(missing_ok=True)
+
+    async def _load_or_stop(self) -> None:
+        """Until all models are there, one that must be cannot be loaded, or the server is told to stop."""
+        assert self._stop is not None
+        loading, stopping = asyncio.ensure_future(self.load_all()), asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if loading.done():
+            loading.result()
+        else:
+            loading.cancel()
+
+    async def _say_ready(self, host: str, port: int, address: str, announce: Callable[[str], None]) -> None:
+        if self.seat is not None:
+            await self._meet_others(self.seat)
+            return
+        if self.config.ready_file is not None:
+            ready = {"host": host, "port": port, "pid": os.getpid(), "url": address, "grpc_port": self.grpc_port}
+            atomic.write_json(self.config.ready_file, ready)
+        announce(address)
 
     async def _meet_others(self, seat: Seat) -> None:
         """Opens the socket for the other workers, tells the parent, and stops when the parent is gone."""

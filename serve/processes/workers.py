@@ -46,6 +46,7 @@ class Seat:
     alive: int  # at its end when the parent is gone
     folder: str  # holds a socket of each worker, for the others only
     grpc_port: int | None
+    successor: bool = False  # of a worker that died: connections wait for it, and find its models loaded
 
     @classmethod
     def from_environment(cls) -> Seat | None:
@@ -168,10 +169,11 @@ class Supervisor:
                     return 0
         return None
 
-    def _seat(self, number: int) -> None:
+    def _seat(self, number: int, *, successor: bool = False) -> None:
         listener = self._listeners[number]
         listener.listen(1024)
-        seat = Seat(number, self.count, listener.fileno(), self._report_end, self._alive, self._folder, self._grpc_port)
+        ends = (listener.fileno(), self._report_end, self._alive)
+        seat = Seat(number, self.count, *ends, self._folder, self._grpc_port, successor)
         process = subprocess.Popen(
             [sys.executable, "-m", "calibrant", *sys.argv[1:]],
             stdin=subprocess.DEVNULL,
@@ -208,7 +210,7 @@ class Supervisor:
     def _fill(self) -> None:
         for number in [n for n, due in self._due.items() if due <= time.monotonic()]:
             del self._due[number]
-            self._seat(number)
+            self._seat(number, successor=True)
             self._write_ready()
 
     def _end(self) -> None:

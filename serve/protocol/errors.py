@@ -13,6 +13,7 @@ Refusal
  +- HeadTooLarge       a request line and headers without end
  +- InternalError      our own mistake, or the model's
  +- NotReady           nobody to do it now
+ |   +- PutAway        the model has to be loaded again first
  +- Overloaded         too much to do
  |   +- QueueFull      too much of it ahead of the model
  +- DeadlinePassed     no answer in time
@@ -102,6 +103,14 @@ class InternalError(Refusal): ...
 class NotReady(Refusal): ...
 
 
+class PutAway(NotReady):
+    """A model that has to be loaded again first; who can wait does so, others are told to come again."""
+
+    def __init__(self, name: str, version: str) -> None:
+        super().__init__(f'model "{name}" version {version} is being loaded again', retry_after=2)
+        self.key = (name, version)
+
+
 class Overloaded(Refusal): ...
 
 
@@ -130,6 +139,7 @@ CODES: dict[type[Refusal], Codes] = {
     HeadTooLarge:    Codes(431, 3),
     InternalError:   Codes(500, 13),  # INTERNAL
     NotReady:        Codes(503, 14),  # UNAVAILABLE
+    PutAway:         Codes(503, 14),
     Overloaded:      Codes(503, 8),   # RESOURCE_EXHAUSTED
     QueueFull:       Codes(503, 8),
     DeadlinePassed:  Codes(504, 4),

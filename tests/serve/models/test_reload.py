@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from calibrant.errors import ConfigError
 from calibrant.serve.models import reload
+from calibrant.serve.models.acceptance import NotAccepted
 from calibrant.serve.models.model import file_stamp
 from calibrant.serve.models.reload import Lifecycle
 from calibrant.serve.models.repository import Repository
-from calibrant.serve.protocol.errors import BadInput
+from calibrant.serve.protocol.errors import BadInput, PutAway
 
 
 class Batcher:
@@ -136,3 +138,133 @@ def test_an_old_model_ends_when_its_last_request_is_answered(house: House, busy:
 def test_only_models_that_the_server_was_started_with_can_be_loaded(house: House) -> None:
     with pytest.raises(BadInput, match='was not started with a model "fish"'):
         asyncio.run(house.lifecycle.load("fish"))
+
+
+def test_a_file_that_is_gone_is_told_once_and_counted_until_it_is_back(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    house.path.rename(house.path.with_suffix(".away"))
+    for _ in range(3):
+        asyncio.run(house.lifecycle.poll())
+    assert [r.message for r in caplog.records if "is gone" in r.message] == [
+        f"{house.path} is gone; birds version 1 goes on from memory"
+    ]
+    assert house.lifecycle.missing == {("birds", "1")}
+    house.path.with_suffix(".away").rename(house.path)
+    asyncio.run(house.lifecycle.poll())
+    assert house.lifecycle.missing == set()
+    assert house.loads == []  # it is the file that was loaded
+
+
+class Folder:
+    """A lifecycle of a folder, in which a file's text is its model, and "bad" one that cannot be loaded."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.folder, self.loads = folder, []  # type: ignore[var-annotated]
+        self.repository = Repository()
+        self.lifecycle = Lifecycle(self.repository, self.load, folders=[folder], **options)
+
+    def load(self, path: Path, name: str | None, version: str) -> Any:
+        self.loads.append((name, version))
+        if path.read_text() == "bad":
+            raise NotAccepted("does not answer", where=path)
+        made = model(path, str(name), version)
+        made.size, made.used = path.stat().st_size, float(len(self.loads))
+        return made
+
+    def put(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text)
+
+    @property
+    def ready(self) -> list[tuple[str, str]]:
+        return [(row["name"], row["version"]) for row in self.repository.index() if row["state"] == "READY"]
+
+
+def test_a_folder_is_loaded_and_what_comes_to_it(tmp_path: Path) -> None:
+    house = Folder(tmp_path)
+    house.put("birds@1.onnx", "one")
+    house.put("fish.onnx", "bad")
+
+    async def serve() -> None:
+        await house.lifecycle.start([])
+        assert house.ready == [("birds", "1")]
+        assert (house.repository.ready, house.lifecycle.refusals) == (True, 1)  # the bad one takes nobody along
+        house.put("birds@2.onnx", "two")
+        house.put("fish.onnx", "good now")
+        await house.lifecycle.poll()
+        assert house.ready == [("birds", "1"), ("birds", "2"), ("fish", "1")]
+        assert house.repository.get("birds").version == "2"
+        house.put("birds@3.onnx", "bad")
+        await house.lifecycle.poll()
+        await house.lifecycle.poll()
+        assert house.repository.get("birds").version == "2"
+        assert house.loads.count(("birds", "3")) == 1  # not again until it changes
+        await house.lifecycle.unload("fish")
+        await house.lifecycle.poll()
+        assert ("fish", "1") not in house.ready  # as somebody wished
+        await house.lifecycle.load("fish")
+        assert ("fish", "1") in house.ready
+
+    asyncio.run(serve())
+
+
+def test_with_explicit_control_only_what_is_asked_for_is_loaded(tmp_path: Path) -> None:
+    house = Folder(tmp_path, explicit=True)
+    house.put("birds.onnx", "one")
+    house.put("fish.onnx", "one")
+
+    async def serve() -> None:
+        await house.lifecycle.start([], ["fish"])
+        assert house.ready == [("fish", "1")]
+        house.put("trees.onnx", "came later")
+        await house.lifecycle.poll()
+        assert house.ready == [("fish", "1")]
+        await house.lifecycle.load("trees")
+        assert house.ready == [("fish", "1"), ("trees", "1")]
+        with pytest.raises(ConfigError, match='no model "cats" in the folders'):
+            await Folder(tmp_path, explicit=True).lifecycle.start([], ["cats"])
+
+    asyncio.run(serve())
+
+
+def test_what_was_not_asked_for_is_put_away_and_comes_back(tmp_path: Path) -> None:
+    house = Folder(tmp_path, memory=25)
+    for name in ("a", "b", "c"):
+        house.put(f"{name}.onnx", "x" * 10)
+
+    async def serve() -> None:
+        await house.lifecycle.start([])
+        assert (house.ready, house.repository.ready) == ([("a", "1"), ("b", "1")], True)
+        assert len(house.loads) == 2  # the third one never was
+        house.repository.get("a").used = 9.0
+        with pytest.raises(PutAway) as away:
+            house.repository.get("c")
+        await asyncio.gather(*(house.lifecycle.bring(away.value.key) for _ in range(3)))
+        assert house.ready == [("a", "1"), ("c", "1")]
+        assert (house.loads[2:], house.lifecycle.put_away) == ([("c", "1")], 1)
+        assert house.repository.get("c").version == "1"
+
+    asyncio.run(serve())
+
+
+def test_the_newest_version_answers_though_it_is_put_away(tmp_path: Path) -> None:
+    house = Folder(tmp_path, memory=25)
+    for version in ("1", "2"):
+        house.put(f"a@{version}.onnx", "x" * 10)
+
+    async def serve() -> None:
+        await house.lifecycle.start([])
+        house.put("b.onnx", "x" * 10)
+        house.repository.get("a", "1").used = 9.0
+        await house.lifecycle.poll()
+        assert house.ready == [("a", "1"), ("b", "1")]
+        with pytest.raises(PutAway, match="version 2"):
+            house.repository.get("a")
+        assert house.repository.get("a", "1").version == "1"
+
+    asyncio.run(serve())
+
+
+def test_an_empty_folder_says_how_models_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="NAME/VERSION/model.onnx"):
+        asyncio.run(Folder(tmp_path).lifecycle.start([]))

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,7 +22,7 @@ import httpx
 import numpy as np
 import pytest
 
-from calibrant.artifacts import feedback
+from calibrant.artifacts import feedback, golden_rows
 from calibrant.artifacts.feedback import read_feedback, segments
 from calibrant.artifacts.model_card import Prior
 from calibrant.serve.config import ModelSpec, ServeConfig
@@ -436,3 +437,86 @@ def test_how_much_of_the_log_is_kept_is_an_option(tmp_path: Path, model_file: Pa
     server.monitors.close()
     assert writer is not None
     assert (writer.keep_bytes, writer.keep_days) == (1 << 29, 2)
+
+
+def test_a_folder_of_models_lives_at_once_grows_and_refuses_what_callers_could_not_use(
+    tmp_path: Path, tiny: ModuleType
+) -> None:
+    """Over HTTP, with a budget for two of three models."""
+    folder = tmp_path / "models"
+    (folder / "birds" / "1").mkdir(parents=True)
+    path = tiny.write(folder / "birds" / "1" / "model.onnx")
+    tiny.write(folder / "crows@1.onnx")
+    pixels = tiny.pictures(2)
+    golden = golden_rows.record(tiny.expected, tiny.card())
+
+    def replace_by(*arguments: Any, at: str) -> None:
+        os.replace(tiny.write(tmp_path / "new.onnx", *arguments), folder / at)
+
+    def asked(name: str) -> httpx.Response:
+        return httpx.post(f"{server.url}/v2/models/{name}/infer", json=_body(pixels), timeout=60)
+
+    def metrics() -> str:
+        return httpx.get(f"{server.url}/metrics").text
+
+    padded = tiny.card(description="x" * 600_000, golden=golden)  # 1 MiB holds one of these
+    with running(folder, arguments=["--threads", "1", "--reload", "0.1", "--model-memory", "1", "--admin"]) as server:
+        assert np.allclose(_probabilities(asked("birds")), tiny.expected(pixels), atol=1e-6)
+        replace_by(padded, at="crows@2.onnx")
+        _until(lambda: "crows version 2 is now" in server.log.read_text())
+        replace_by(padded, at="doves.onnx")
+        _until(lambda: "doves version 1 is now" in server.log.read_text())
+        assert 'calibrant_model_ready{model="crows",version="2"} 0' in metrics()
+        assert httpx.get(f"{server.url}/v2/health/ready").status_code == 200
+        assert np.allclose(_probabilities(asked("crows")), tiny.expected(pixels), atol=1e-6)  # comes back for it
+        assert "doves version 1 is put away" in server.log.read_text()
+        assert httpx.get(f"{server.url}/v2/models/doves/ready").status_code == 200
+
+        assert asked("birds").status_code == 200
+        replace_by(tiny.card(classes=("a", "b", "c", "d")), at="birds/1/model.onnx")
+        _until(lambda: 'class 0 was "auk" and is "a"' in server.log.read_text())
+        replace_by(replace(padded, prior=Prior(train=tiny.TRAIN)), at="birds/1/model.onnx")
+        _until(lambda: "does not answer its own golden rows" in server.log.read_text())
+        path.unlink()
+        _until(lambda: "is gone; birds version 1 goes on" in server.log.read_text())
+        assert np.allclose(_probabilities(asked("birds")), tiny.expected(pixels), atol=1e-6)
+        text = metrics()
+    assert "calibrant_model_refusals_total 2" in text
+    assert 'calibrant_model_file_missing{model="birds",version="1"} 1' in text
+
+
+def test_a_port_answers_while_models_load(
+    model_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: ModuleType
+) -> None:
+    go_on = threading.Event()
+    load = Model.load.__func__  # type: ignore[attr-defined]
+
+    def slow(cls: Any, *arguments: Any, **options: Any) -> Any:
+        go_on.wait(60)
+        return load(cls, *arguments, **options)
+
+    monkeypatch.setattr(Model, "load", classmethod(slow))
+    server = Server(ServeConfig([ModelSpec(model_file)], port=0, huge_pages=False))
+    listener = server.listen()
+    address: list[str] = []
+
+    async def talk() -> None:
+        serving = asyncio.ensure_future(server._serve(listener, None, address.append))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+            assert (await client.get("/v2/health/live")).status_code == 200
+            assert (await client.get("/v2/health/ready")).status_code == 503
+            refused = await client.post(INFER, json=_body(tiny.pictures(1)))
+            assert (refused.status_code, "still being loaded" in refused.text) == (503, True)
+            assert not address
+            go_on.set()
+            while not address:
+                await asyncio.sleep(0.01)
+            assert (await client.get("/v2/health/ready")).status_code == 200
+            assert (await client.post(INFER, json=_body(tiny.pictures(1)))).status_code == 200
+        assert server._stop is not None
+        server._stop.set()
+        await serving
+
+    with contextlib.closing(listener):
+        asyncio.run(talk())
