@@ -73,9 +73,18 @@ class Access:
         if not any(right in token.rights for token in known):
             raise Forbidden(f'the token "{known[0].name}" has no right to this: it needs {right}')
 
-    def note(self, peer: str, method: str, path: str, status: int | str, size: int, start: float) -> None:
-        """`start`: time.monotonic when the request was whole."""
+    def note(self, peer: str, method: str, path: str, status: int | str, size: int, start: float, **more: str) -> None:
+        """`start`: time.monotonic when the request was whole. `more`: request id, model, version."""
         if self.logged:
             took = round(1e3 * (time.monotonic() - start), 3)
-            line = {"peer": peer, "method": method, "path": path, "status": status, "bytes": size, "ms": took}
+            line = {
+                "time": round(time.time(), 3),
+                "peer": peer,
+                "method": method,
+                "path": path,
+                "status": status,
+                "bytes": size,
+                "ms": took,
+                **more,
+            }
             log.info(json.dumps(line))

@@ -10,6 +10,18 @@ from typing import Any
 import click
 
 
+def _read_config(context: click.Context, _: click.Parameter, path: Path | None) -> None:
+    if path is not None:
+        from calibrant.serve.config_file import read_config_file
+
+        found = read_config_file(path, context.command.params)
+        context.default_map = {**found.options, **(context.default_map or {})}
+        context.meta[_TABLES] = found.tables
+
+
+_TABLES = "calibrant.serve.tables"
+
+
 @click.command()
 @click.argument("models", nargs=-1, required=True, metavar="[NAME[@VERSION]=]MODEL.onnx|FOLDER ...")
 @click.option("--name", help="Name of the model in the addresses. [default: from the file]")
@@ -61,6 +73,14 @@ import click
     metavar="GIB",
     help="Drop the oldest parts of a larger feedback log.",
 )
+@click.option(
+    "--segment-mib",
+    default=64,
+    show_default=True,
+    type=click.IntRange(1, 4096),
+    help="Of one file of the feedback log.",
+)
+@click.option("--log-float16", is_flag=True, help="Keep logits as float16 in the log: half the room.")
 @click.option("--canary", "canaries", multiple=True, metavar="NAME@VERSION=SHARE", help="Send a share of the requests.")
 @click.option(
     "--shadow", "shadows", multiple=True, metavar="NAME@VERSION=SHARE", help="Send copies, answer from others."
@@ -118,7 +138,22 @@ import click
     help="From SIGTERM (not ready) to taking no new connections.",
 )
 @click.option("--ready-file", type=click.Path(path_type=Path), help="JSON with host, port, pid, written when ready.")
-@click.option("--access-log", is_flag=True, help="A JSON line on stderr for every request.")
+@click.option(
+    "--access-log", is_flag=True, help="A JSON line on stderr for every request: its id, model, version, milliseconds."
+)
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of all other lines."
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    is_eager=True,
+    expose_value=False,
+    callback=_read_config,
+    metavar="FILE.toml",
+    help="Options by their names, tables [limits] and [watch]; the command line comes first.",
+)
+@click.option("--check", is_flag=True, help="Load and check everything, say what is there, and end.")
 @click.option("--quiet", is_flag=True, help="Warnings and errors only on stderr.")
 def serve(
     models: tuple[str, ...],
@@ -134,6 +169,10 @@ def serve(
     engine: str,
     workers: int,
     quiet: bool,
+    check: bool,
+    log_format: str,
+    segment_mib: int,
+    log_float16: bool,
     providers: tuple[str, ...],
     trusted_proxies: tuple[str, ...],
     **options: Any,
@@ -143,6 +182,7 @@ def serve(
     \b
     Example: calibrant serve model.onnx
              calibrant serve models/ --admin
+             calibrant serve --config serve.toml --check
              curl --data-binary @photo.jpg http://127.0.0.1:8000/predict
     """
     import dataclasses
@@ -153,6 +193,7 @@ def serve(
     from calibrant.serve.monitor.config import MonitorConfig
     from calibrant.serve.processes.workers import Seat, Supervisor
 
+    tables = click.get_current_context().meta.get(_TABLES, {})
     seat = Seat.from_environment()
     folders = tuple(Path(text) for text in models if Path(text).is_dir())
     specs = [ModelSpec.parse(text) for text in models if not Path(text).is_dir()]
@@ -160,7 +201,9 @@ def serve(
         if len(specs) != 1 or folders:
             raise ConfigError(f"--name is for one model, and there are {len(models)}", where="calibrant serve")
         specs = [dataclasses.replace(specs[0], name=name)]
-    _log_to_stderr(quiet=quiet, access=options["access_log"], worker=None if seat is None else seat.number)
+    _log_to_stderr(
+        quiet=quiet, access=options["access_log"], worker=None if seat is None else seat.number, form=log_format
+    )
     config = ServeConfig(
         specs,
         folders=folders,
@@ -169,10 +212,24 @@ def serve(
         grace_seconds=grace,
         canaries=tuple(Share.parse(text, "--canary") for text in canaries),
         shadows=tuple(Share.parse(text, "--shadow") for text in shadows),
-        limits=Limits(max_body=max_body << 20, max_wait=max_wait),
-        watch=MonitorConfig(sample=sample, keep_days=keep_days, keep_gib=keep_gib),
+        limits=Limits(max_body=max_body << 20, max_wait=max_wait, **tables.get("limits", {})),
+        watch=MonitorConfig(
+            sample=sample,
+            keep_days=keep_days,
+            keep_gib=keep_gib,
+            segment_bytes=segment_mib << 20,
+            half=log_float16,
+            **tables.get("watch", {}),
+        ),
         **options,
     )
+    if check:
+        from calibrant.serve.config_check import checked
+
+        for line in checked(config):
+            click.echo(line)
+        click.echo("This would start.")
+        return
     if engine == "ray":
         from calibrant.serve.processes import ray
 
@@ -195,13 +252,17 @@ def _announce(url: str, names: list[str], grpc_port: int | None, workers: int) -
     sys.stdout.flush()
 
 
-def _log_to_stderr(*, quiet: bool, access: bool, worker: int | None) -> None:
+def _log_to_stderr(*, quiet: bool, access: bool, worker: int | None, form: str = "text") -> None:
     who = "" if worker is None else f"worker {worker} "
     logging.basicConfig(
         level=logging.WARNING if quiet else logging.INFO,
         stream=sys.stderr,
         format=f"%(asctime)s {who}%(levelname)s %(name)s: %(message)s",
     )
+    if form == "json":
+        from calibrant.serve.json_log import JsonLines
+
+        logging.getLogger().handlers[0].setFormatter(JsonLines(worker))
     if access:  # bare JSON lines, also when the rest is quiet
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(message)s"))

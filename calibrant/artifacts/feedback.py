@@ -9,7 +9,8 @@ format; then
     {"record": "predictions", "sha256", "time", "ids", "logits"}       a block of rows: seconds since 1970, base64 of
                                                                        little-endian float32 [rows, classes]; also
                                                                        "ms", how long each took, null if unknown,
-                                                                       and "version", under which it was served
+                                                                       and "version", under which it was served;
+                                                                       "dtype": "float16" where they are kept so
     {"record": "labels", "model", "time", "ids", "labels"}             class numbers
 
 `logits` are those that the deployed file returned, before any per-request knob. `ms` is the time in the queue and in
@@ -34,7 +35,7 @@ from numpy.typing import NDArray
 from calibrant.artifacts.predictions import Predictions, Source
 from calibrant.errors import DataError, FormatError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 2: logits as float16; a log of float32 is written as version 1
 SUFFIX = ".feedback.jsonl"
 
 
@@ -163,8 +164,8 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 def decode_logits(record: dict[str, Any], classes: int) -> NDArray[np.float32]:
-    flat = np.frombuffer(base64.b64decode(record["logits"]), "<f4")
-    return flat.reshape(len(record["ids"]), classes)
+    flat = np.frombuffer(base64.b64decode(record["logits"]), "<f2" if record.get("dtype") == "float16" else "<f4")
+    return flat.reshape(len(record["ids"]), classes).astype(np.float32, copy=False)
 
 
 @dataclass

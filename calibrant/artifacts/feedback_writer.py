@@ -20,6 +20,7 @@ from calibrant.artifacts.feedback import FORMAT_VERSION, SUFFIX, Model, segments
 from calibrant.errors import DataError
 
 _STAMP = "%Y%m%dT%H%M%S"
+_MOST_HALF = 65504.0  # the largest float16
 
 
 class FeedbackWriter:
@@ -36,9 +37,12 @@ class FeedbackWriter:
         segment_bytes: int = 64 << 20,
         keep_bytes: int | None = None,
         keep_days: float | None = None,
+        half: bool = False,
     ) -> None:
+        """`half`: logits as float16, off by up to a thousandth of their size."""
         self.folder = Path(folder)
         self.segment_bytes, self.keep_bytes, self.keep_days = segment_bytes, keep_bytes, keep_days
+        self.half = half
         self.path = self.folder
         self._stream: BinaryIO | None = None
         self._written = 0
@@ -63,14 +67,16 @@ class FeedbackWriter:
         latency_ms: Sequence[float | None] | None = None,
     ) -> tuple[Path, int]:
         """Appends a block of rows; gives the segment and the offset of its line."""
-        data = base64.b64encode(np.ascontiguousarray(logits, "<f4").tobytes()).decode()
+        kept = np.clip(logits, -_MOST_HALF, _MOST_HALF).astype("<f2") if self.half else logits.astype("<f4")
+        data = base64.b64encode(np.ascontiguousarray(kept).tobytes()).decode()
         took = {} if latency_ms is None else {"ms": list(latency_ms)}
+        kind = {"dtype": "float16"} if self.half else {}
         with self._lock:
             self._rotate()
             if model.sha256 not in self._named:
                 self.model(model)
             offset = self._line({"record": "predictions", "sha256": model.sha256, "version": model.version,
-                                 "time": list(times), "ids": list(ids), **took, "logits": data})  # fmt: skip
+                                 "time": list(times), "ids": list(ids), **took, **kind, "logits": data})  # fmt: skip
             return self.path, offset
 
     def model(self, model: Model) -> None:
@@ -141,8 +147,9 @@ class FeedbackWriter:
             except FileExistsError:
                 continue
         written, self._written = self._written, 0
+        version = FORMAT_VERSION if self.half else 1
         try:
-            self._line({"record": "segment", "kind": "feedback", "format_version": FORMAT_VERSION, "time": time.time()})
+            self._line({"record": "segment", "kind": "feedback", "format_version": version, "time": time.time()})
         except OSError:
             self._stream.close()
             self._stream, self._written = None, written  # to be tried again

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,13 @@ class Application:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, request: Request, respond: Respond) -> None:
+        given = request.headers.get(b"x-request-id", b"")
+        if given or self.access.logged:
+            request.id = request.id or request_id(given)
+
         def counted(response: Response) -> None:
+            if request.id:
+                response.headers.append((b"x-request-id", request.id))
             self.statuses[response.status] = self.statuses.get(response.status, 0) + 1
             respond(response)
             if self.access.logged:
@@ -122,4 +129,13 @@ class Application:
     def _log(self, request: Request, response: Response) -> None:
         method, path = request.method.decode(), request.target.decode("latin-1")
         size = sum(map(len, response.parts))
-        self.access.note(request.peer, method, path, response.status, size, request.received)
+        more = {"request_id": request.id.decode()}
+        if request.answered_by is not None:
+            more["model"], more["version"] = request.answered_by
+        self.access.note(request.peer, method, path, response.status, size, request.received, **more)
+
+
+def request_id(given: bytes) -> bytes:
+    """The caller's, where it is one that headers and logs can hold; else one of ours."""
+    fits = 0 < len(given) <= 128 and all(33 <= sign <= 126 for sign in given)
+    return given if fits else os.urandom(8).hex().encode()

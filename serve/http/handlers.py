@@ -166,6 +166,7 @@ async def _json(work: Coroutine[Any, Any, Any]) -> Response:
 
 def infer(app: Application, request: Request, names: Names, respond: Respond) -> None:
     model = app.inference.admit(names["name"], names.get("version"))
+    request.answered_by = (model.name, model.version)
     ticket = request.ticket = Ticket(request.received)
     encoding = _content_encoding(request)
     if encoding is None:
@@ -237,6 +238,7 @@ def predict(app: Application, request: Request, names: Names, respond: Respond) 
     name = names.get("name") or (query.pop("model") if "model" in query else None)
     request_id = query.pop("id", None)
     model = app.inference.admit(name, names.get("version"))
+    request.answered_by = (model.name, model.version)
     if request_id == "":
         raise BadInput("`id` is empty; leave it out or give one")
     if b"content-encoding" in request.headers:

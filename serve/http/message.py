@@ -29,6 +29,8 @@ class Request:
     received: float = 0.0  # time.monotonic, when its last byte came
     ticket: Ticket | None = None  # to be given up when the caller goes away
     internal: bool = False  # from another worker
+    id: bytes = b""  # X-Request-Id
+    answered_by: tuple[str, str] | None = None  # model and version, of what is asked of one
 
     def give_up(self) -> None:
         if self.ticket is not None:

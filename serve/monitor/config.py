@@ -13,6 +13,7 @@ class MonitorConfig:
     alpha: float = 0.001
     horizon: int = 5000
     sample: float = 1.0  # share of the requests that is logged and watched
-    segment_bytes: int = 64 << 20
+    segment_bytes: int = 64 << 20  # of one file of the log
+    half: bool = False  # logits in the log as float16
     keep_gib: float = 10.0  # of log
     keep_days: float | None = None

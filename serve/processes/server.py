@@ -36,7 +36,7 @@ from calibrant.serve.monitor.baseline import read_baseline
 from calibrant.serve.monitor.log_follower import LogFollower
 from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.monitor.thread import MonitorThread
-from calibrant.serve.processes.listener import listen, turn_away, welcome
+from calibrant.serve.processes.listener import certificate, listen, turn_away, welcome
 from calibrant.serve.processes.other_workers import OtherWorkers
 from calibrant.serve.processes.workers import LEADER, Seat, ignore_hangup
 
@@ -109,6 +109,7 @@ class Server:
                     segment_bytes=watch.segment_bytes,
                     keep_bytes=int(watch.keep_gib * 2**30),
                     keep_days=watch.keep_days,
+                    half=watch.half,
                 )
             self.monitors = MonitorThread(writer)
             self.control.monitors, self.control.flush = self.monitors.monitors, self.monitors.flush
@@ -195,12 +196,7 @@ class Server:
     def _tls(self) -> ssl.SSLContext | None:
         if self.config.tls_cert is None:
             return None
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        try:
-            context.load_cert_chain(self.config.tls_cert, self.config.tls_key)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"the certificate cannot be used ({error})", where=self.config.tls_cert) from None
-        return context
+        return certificate(self.config.tls_cert, self.config.tls_key)
 
     def _refresh(self, context: ssl.SSLContext | None) -> None:
         """SIGHUP: certificates and tokens are read again. What cannot be read leaves the old ones in place."""

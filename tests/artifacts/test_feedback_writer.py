@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import time
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrant.artifacts.feedback import Model, segments
+from calibrant.artifacts.feedback import Model, read_feedback, segments
 from calibrant.artifacts.feedback_writer import FeedbackWriter
 
 MODEL = Model("birds", "1", "abc", ("auk", "crane"))
@@ -57,3 +59,19 @@ def test_a_segment_ends_once_it_has_its_bytes(tmp_path: Path) -> None:
         lines = path.read_bytes().splitlines(keepends=True)
         assert sum(map(len, lines)) >= 400
         assert sum(map(len, lines[:-1])) < 400
+
+
+def test_float16_takes_half_the_room_and_old_readers_are_told(tmp_path: Path) -> None:
+    logits = np.array([[1.5, -20.25, 7.0], [1e6, 0.125, -3.0]], np.float32)
+    model = Model("m", "1", "ab", ("a", "b", "c"))
+    for half in (False, True):
+        writer = FeedbackWriter(tmp_path / str(half), half=half)
+        writer.predictions(model, ["x", "y"], [1.0, 2.0], logits)
+        writer.close()
+    lines = [json.loads(x) for x in segments(tmp_path / "True")[0].read_text().splitlines()]
+    assert lines[0]["format_version"] == 2
+    assert json.loads(segments(tmp_path / "False")[0].read_text().splitlines()[0])["format_version"] == 1
+    assert len(base64.b64decode(lines[2]["logits"])) == 2 * 3 * 2
+    got = read_feedback(tmp_path / "True").served[0].logits
+    assert got.dtype == np.float32
+    np.testing.assert_array_equal(got, [[1.5, -20.25, 7.0], [65504.0, 0.125, -3.0]])

@@ -32,7 +32,7 @@ def test_every_named_error_is_in_the_table_and_a_callers_mistake_is_never_a_5xx(
     assert set(_below(Refusal)) == set(CODES)
     fault = {name for name, codes in CODES.items() if codes.http >= 500}
     assert {kind.__name__ for kind in fault} == {
-        "InternalError", "NotReady", "Overloaded", "QueueFull", "DeadlinePassed"
+        "InternalError", "NotReady", "PutAway", "Overloaded", "QueueFull", "DeadlinePassed"
     }  # fmt: skip
 
 

@@ -1,0 +1,45 @@
+"""`calibrant serve --check`: would this start, as far as can be said without starting?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from calibrant.errors import ConfigError
+from calibrant.serve.config import ServeConfig
+from calibrant.serve.engine.session import Session
+from calibrant.serve.models.acceptance import check_golden_rows
+from calibrant.serve.models.folder import models_in
+from calibrant.serve.monitor.baseline import read_baseline
+from calibrant.serve.processes.listener import certificate
+
+
+def checked(config: ServeConfig) -> Iterator[str]:
+    """Lines that say what is there; raises what would end the server or leave a model out."""
+    tokens = config.tokens()
+    if tokens:
+        yield f"{len(tokens)} token(s): {', '.join(sorted({right for t in tokens for right in t.rights}))}"
+    if config.tls_cert is not None:
+        certificate(config.tls_cert, config.tls_key)
+        yield f"certificate {config.tls_cert}"
+    files = [(spec.name, spec.version, spec.path) for spec in config.models]
+    for folder in config.folders:
+        files += [(name, version, path) for (name, version), path in models_in(folder).items()]
+    seen: dict[tuple[str, str], Path] = {}
+    for name, version, path in files:
+        session = Session(path, providers=config.providers, threads=config.threads)
+        check_golden_rows(session)
+        key = (name or session.own_name, version)
+        if key in seen:
+            raise ConfigError(f'there are two models "{key[0]}" of version {version}', where=path)
+        seen[key] = path
+        card = session.card
+        if config.baseline is not None and card is not None:
+            read_baseline(config.baseline, card)
+        classes = "not ours, tensors only" if card is None else f"{len(card.classes)} classes"
+        golden = "golden rows hold" if card is not None and card.golden is not None else "no golden rows"
+        yield f"{key[0]} version {version}: {path}, {classes}, {session.providers[0]}, {golden}"
+    for option, shares in (("--canary", config.canaries), ("--shadow", config.shadows)):
+        for share in shares:
+            if (share.name, share.version) not in seen:
+                raise ConfigError(f'no model "{share.name}@{share.version}"', where=option)

@@ -1,0 +1,121 @@
+"""`serve --config`: the options by their names, the command line first, and mistakes said before the start."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from calibrant.errors import CalibrantError, ConfigError
+from calibrant.serve.cli import serve
+from calibrant.serve.config_file import read_config_file
+from calibrant.serve.processes.background import running
+
+
+def read(folder: Path, text: str) -> Any:
+    (folder / "serve.toml").write_text(text)
+    return read_config_file(folder / "serve.toml", serve.params)
+
+
+def test_every_option_of_the_command_line_can_stand_in_the_file(tmp_path: Path) -> None:
+    lines, names = [], set()
+    for option in serve.params:
+        word = next((w[2:] for w in option.opts if w.startswith("--")), option.name)
+        if word in ("config", "check", "help"):
+            continue
+        several = option.multiple if isinstance(option, click.Option) else True
+        flag = isinstance(option, click.Option) and option.is_flag
+        value = "true" if flag else '["x"]' if several else '"x"'
+        lines.append(f"{word} = {value}")
+        names.add(option.name)
+    assert read(tmp_path, "\n".join(lines)).options.keys() == names
+    assert len(names) > 30
+
+
+def test_paths_are_seen_from_the_file(tmp_path: Path) -> None:
+    found = read(tmp_path, 'models = ["a.onnx", "birds@2=sub/b.onnx"]\nfeedback-log = "log"\ntls_cert = "/etc/c.pem"')
+    assert found.options == {
+        "models": [str(tmp_path / "a.onnx"), f"birds@2={tmp_path}/sub/b.onnx"],
+        "feedback_log": str(tmp_path / "log"),
+        "tls_cert": "/etc/c.pem",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("prot = 1", 'no option "prot"; did you mean "port"'),
+        ("port = [1]", "port is one value"),
+        ('canary = "a@1=0.1"', "canary is a list"),
+        ("admin = 1", "admin is true or false"),
+        ("[limits]\nmax_row = 3", 'no key "max_row"; did you mean "max_rows"'),
+        ("[limits]\nmax_body = 3", "write it above the tables as max_body (MiB)"),
+        ('[limits]\nmax_rows = "many"', "expected int"),
+        ("[watch]\nwindow = 1.5", "expected int"),
+        ("limits = 3", "expected a table"),
+        ("port = ", "not a TOML file"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_named(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        read(tmp_path, text)
+    assert says in str(error.value)
+
+
+def check(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(serve, [*arguments, "--check"])
+    if done.exception is not None and not isinstance(done.exception, SystemExit | CalibrantError):
+        raise done.exception
+    said = str(done.exception) if isinstance(done.exception, CalibrantError) else done.output
+    return done.exit_code, said
+
+
+def test_check_loads_what_would_be_served_and_says_what_would_fail(tmp_path: Path, tiny: ModuleType) -> None:
+    tiny.write(tmp_path / "birds.onnx")
+    config = tmp_path / "serve.toml"
+    config.write_text('models = ["birds.onnx"]\nport = 0\n[limits]\nmax_rows = 7\n')
+    code, said = check("--config", str(config))
+    assert (code, "birds version 1:" in said, "4 classes" in said, "This would start." in said) == (0, True, True, True)
+    for line, says in (
+        ('canary = ["birds@7=0.5"]', 'no model "birds@7"'),
+        ('tls_cert = "none.pem"', "the certificate cannot be used"),
+        ('token_file = "none"', "cannot be read"),
+        ("sample = 2", "2.0 is not in the range"),
+        ("keep_days = 1", "keeps nothing without --feedback-log"),
+    ):
+        config.write_text(f'models = ["birds.onnx"]\n{line}\n')
+        code, said = check("--config", str(config))
+        assert code != 0, line
+        assert says in said
+
+
+def test_a_server_does_what_its_file_says_and_the_command_line_first(tmp_path: Path, tiny: ModuleType) -> None:
+    """Also: a request's id comes back and stands in the log, with what answered."""
+    tiny.write(tmp_path / "birds.onnx")
+    config = tmp_path / "serve.toml"
+    config.write_text(
+        'models = ["crows@3=birds.onnx"]\nthreads = 1\naccess_log = true\nadmin = true\nlog_format = "json"\n'
+        "batch_cap = 8\n[limits]\nmax_rows = 2\n"
+    )
+    with running(arguments=["--config", str(config), "--batch-cap", "5"]) as server:
+        answer = httpx.get(f"{server.url}/v2/models/crows/config").json()
+        assert answer["parameters"]["batch_cap"]["string_value"] == "5"
+        url = f"{server.url}/v2/models/crows/infer"
+        pixels = tiny.pictures(3)
+        body = {"inputs": [{"name": "images", "shape": pixels.shape, "datatype": "UINT8", "data": pixels.tolist()}]}
+        refused = httpx.post(url, json=body, headers={"X-Request-Id": "order-17"})
+        assert (refused.status_code, refused.headers["x-request-id"]) == (400, "order-17")
+        ours = httpx.get(f"{server.url}/v2", headers={"X-Request-Id": "two words"}).headers["x-request-id"]
+        assert len(ours) == 16
+        text = server.log.read_text()
+    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    (line,) = [line for line in lines if line.get("request_id") == "order-17"]
+    assert (line["model"], line["version"], line["status"]) == ("crows", "3", 400)
+    assert line["ms"] >= 0
+    assert any("batch cap" in line.get("message", "") for line in lines)
