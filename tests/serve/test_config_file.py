@@ -10,9 +10,8 @@ from typing import Any
 import click
 import httpx
 import pytest
-from click.testing import CliRunner
 
-from calibrant.errors import CalibrantError, ConfigError
+from calibrant.errors import ConfigError
 from calibrant.serve.cli import serve
 from calibrant.serve.config_file import read_config_file
 from calibrant.serve.processes.background import running
@@ -66,33 +65,6 @@ def test_what_is_wrong_in_the_file_is_named(tmp_path: Path, text: str, says: str
     with pytest.raises(ConfigError) as error:
         read(tmp_path, text)
     assert says in str(error.value)
-
-
-def check(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(serve, [*arguments, "--check"])
-    if done.exception is not None and not isinstance(done.exception, SystemExit | CalibrantError):
-        raise done.exception
-    said = str(done.exception) if isinstance(done.exception, CalibrantError) else done.output
-    return done.exit_code, said
-
-
-def test_check_loads_what_would_be_served_and_says_what_would_fail(tmp_path: Path, tiny: ModuleType) -> None:
-    tiny.write(tmp_path / "birds.onnx")
-    config = tmp_path / "serve.toml"
-    config.write_text('models = ["birds.onnx"]\nport = 0\n[limits]\nmax_rows = 7\n')
-    code, said = check("--config", str(config))
-    assert (code, "birds version 1:" in said, "4 classes" in said, "This would start." in said) == (0, True, True, True)
-    for line, says in (
-        ('canary = ["birds@7=0.5"]', 'no model "birds@7"'),
-        ('tls_cert = "none.pem"', "the certificate cannot be used"),
-        ('token_file = "none"', "cannot be read"),
-        ("sample = 2", "2.0 is not in the range"),
-        ("keep_days = 1", "keeps nothing without --feedback-log"),
-    ):
-        config.write_text(f'models = ["birds.onnx"]\n{line}\n')
-        code, said = check("--config", str(config))
-        assert code != 0, line
-        assert says in said
 
 
 def test_a_server_does_what_its_file_says_and_the_command_line_first(tmp_path: Path, tiny: ModuleType) -> None:

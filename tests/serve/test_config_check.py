@@ -1,0 +1,38 @@
+"""`serve --check`: everything that can be said without starting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+from click.testing import CliRunner
+
+from calibrant.errors import CalibrantError
+from calibrant.serve.cli import serve
+
+
+def check(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(serve, [*arguments, "--check"])
+    if done.exception is not None and not isinstance(done.exception, SystemExit | CalibrantError):
+        raise done.exception
+    said = str(done.exception) if isinstance(done.exception, CalibrantError) else done.output
+    return done.exit_code, said
+
+
+def test_check_loads_what_would_be_served_and_says_what_would_fail(tmp_path: Path, tiny: ModuleType) -> None:
+    tiny.write(tmp_path / "birds.onnx")
+    config = tmp_path / "serve.toml"
+    config.write_text('models = ["birds.onnx"]\nport = 0\n[limits]\nmax_rows = 7\n')
+    code, said = check("--config", str(config))
+    assert (code, "birds version 1:" in said, "4 classes" in said, "This would start." in said) == (0, True, True, True)
+    for line, says in (
+        ('canary = ["birds@7=0.5"]', 'no model "birds@7"'),
+        ('tls_cert = "none.pem"', "the certificate cannot be used"),
+        ('token_file = "none"', "cannot be read"),
+        ("sample = 2", "2.0 is not in the range"),
+        ("keep_days = 1", "keeps nothing without --feedback-log"),
+    ):
+        config.write_text(f'models = ["birds.onnx"]\n{line}\n')
+        code, said = check("--config", str(config))
+        assert code != 0, line
+        assert says in said
