@@ -31,7 +31,8 @@ def questions(card: ModelCard, rows: int = ROWS) -> NDArray[Any]:
     n, y, x, c = np.ogrid[0:rows, 0:height, 0:width, 0:3]
     if not card.input.pictures:
         values = (37 * n[..., 0] + 11 * x[..., 0] + 5 * x[..., 0] ** 2) % 17
-        return (values[:, 0].astype(np.float32) - 8) / 4
+        numbers: NDArray[np.float32] = (values[:, 0].astype(np.float32) - 8) / 4
+        return numbers
     slope = 255 * (x * (n + 1) // width + y * (3 - n % 3) // height)
     pixels = ((slope + 61 * c + 97 * n + (x // 8 + y // 8 * (n + 1)) * 23) % 256).astype(np.uint8)
     return pixels if card.input.layout == "NHWC" else card.preprocessing.normalise(pixels)
