@@ -161,8 +161,9 @@ def share_axis(**more: Any) -> alt.Axis:
 
 
 def time_axis() -> alt.Axis:
-    """Hours and minutes; the day stands under the first label and wherever a new one begins."""
-    clock = "timeFormat(datum.value, '%H:%M')"
+    """Hours and minutes, and seconds where a label is within a minute; the day stands under the first label and
+    wherever a new one begins."""
+    clock = "timeFormat(datum.value, seconds(datum.value) === 0 ? '%H:%M' : '%H:%M:%S')"
     day = "timeFormat(datum.value, '%d %b %Y')"
     first = f"datum.index === 0 || {clock} === '00:00'"
     return alt.Axis(

@@ -47,7 +47,7 @@ def render(folder_index: FolderIndex) -> None:
         "Runs",
         names,
         key="runs",
-        default=names[: min(3, len(names))],
+        default=_telling(runs)[:3],
         most=MOST_RUNS,
         help="Up to six runs are drawn together.",
     )
@@ -56,6 +56,15 @@ def render(folder_index: FolderIndex) -> None:
     tokens.render(folder_index.root, picked)
     if any(_is_fresh(run) for run in picked):
         st.fragment(_follow, run_every=4)(picked, _logs(picked))
+
+
+def _telling(runs: Sequence[Run]) -> list[str]:
+    """Names of runs, first those whose log follows the validation set: heads log a loss alone, or nothing."""
+
+    def followed(run: Run) -> bool:
+        return run.metrics is not None and any("val" in row for row in read_log(run.metrics)[-1:])
+
+    return [run.name for run in sorted(runs, key=lambda run: not followed(run))]
 
 
 def _logs(runs: Sequence[Run]) -> list[Stamp | None]:
@@ -84,8 +93,9 @@ def _is_fresh(run: Run) -> bool:
 def _curves(runs: Sequence[Run]) -> None:
     tables = {run.name: table_of(read_log(run.metrics)) for run in runs if run.metrics is not None}
     empty = [name for name, table in tables.items() if table.empty]
-    for name in empty:
-        st.info(f"**{plain(name)}** has not finished its first epoch.", icon=":material/hourglass_empty:")
+    for run in (run for run in runs if run.name in empty):
+        state = "was fitted at once, without epochs" if run.predictions else "has not finished its first epoch"
+        st.info(f"**{plain(run.name)}** {state}.", icon=":material/hourglass_empty:")
     tables = {name: table for name, table in tables.items() if name not in empty}
     if not tables:
         return
@@ -98,7 +108,10 @@ def _curves(runs: Sequence[Run]) -> None:
         title, is_share = _VALIDATION[key]
         with columns[i % 2]:
             _line_chart(both, key, title, is_share, list(tables), _chance(key, runs))
-    st.markdown("A ring marks the epoch whose weights were kept. The dashed line is guessing, all classes alike.")
+    said = ["A ring marks the epoch whose weights were kept."] if _kept(both).any() else []
+    if any(_chance(key, runs) is not None for key in present):
+        said.append("The dashed line is guessing, all classes alike.")
+    st.markdown(" ".join(said))
     _fedlas(tables)
     _vace(tables, runs)
 

@@ -293,8 +293,8 @@ def _alarms(found: Traffic) -> None:
                 "Test": _TESTS[kind],
                 "State": _state(a),
                 "Rows seen": elements.count(a.rows),
-                "Fired at row": "–" if a.fired_at is None else elements.count(a.fired_at),
-                "Evidence": "–" if a.log_evidence is None else f"{a.log_evidence:.2f}",
+                "Last fired at row": "–" if a.fired_at is None else elements.count(a.fired_at),
+                "Evidence": _evidence(a),
                 "Fires at": f"{a.log_threshold:.2f}",
             }
             for kind, a in found.alarms.items()
@@ -306,7 +306,9 @@ def _alarms(found: Traffic) -> None:
         download="alarms",
         columns={
             "Test": st.column_config.TextColumn(pinned=True),
-            "Evidence": st.column_config.TextColumn(help="Logarithm; it may be looked at at any time"),
+            "Evidence": st.column_config.TextColumn(
+                help="Logarithm; it may be looked at at any time. After an alarm it is gathered anew."
+            ),
         },
     )
     st.markdown(
@@ -314,6 +316,12 @@ def _alarms(found: Traffic) -> None:
         "alarms rare however often one looks. Drift alone does not mean that the model is wrong; confidences that no "
         "longer match the labels do."
     )
+
+
+def _evidence(alarm: AlarmState) -> str:
+    if alarm.log_evidence is None:
+        return "–" if alarm.fired_at is None else "gathered anew"
+    return f"{alarm.log_evidence:.2f}"
 
 
 def _state(alarm: AlarmState) -> str:

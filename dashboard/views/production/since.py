@@ -45,7 +45,7 @@ def what_changed(found: Traffic) -> str:
         learning = [a for a in found.alarms.values() if a.rows < a.needs]
         return "Nothing that could be told." if not learning else "Nothing so far; some alarms are still learning."
     parts = [
-        f"{CHANGED[kind]} **since {_when(o.began_time)}**, row {o.began:,}; it was sure at {_when(o.fired_time)}."
+        f"{CHANGED[kind]} **since {_when(o.began_time, o)}**, row {o.began:,}; it was sure at {_when(o.fired_time, o)}."
         for kind, o in sorted(found.onsets.items(), key=lambda item: item[1].began_time)
     ]
     began = first_onset(found)
@@ -68,8 +68,10 @@ def _claims(part: Part, name: str) -> str:
     )
 
 
-def _when(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%d %b %H:%M")
+def _when(seconds: float, onset: Onset) -> str:
+    """To the second where all of it took less than ten minutes."""
+    quick = onset.fired_time - onset.began_time < 600
+    return datetime.fromtimestamp(seconds, UTC).strftime("%d %b %H:%M:%S" if quick else "%d %b %H:%M")
 
 
 def chart(found: Traffic) -> None:
@@ -128,16 +130,23 @@ def before_and_after(folder_index: FolderIndex, model: Model | None, served: Ser
     where = pictures.folders(folder_index, run, predictions, settings.current().images)
     began = first_onset(found).began_time
     st.subheader("Pictures before and after")
+    before = _shown(served, found, np.flatnonzero(found.times < began)[::-1], where)
+    after = _shown(served, found, _wrong_first(found, np.flatnonzero(found.times >= began)), where)
+    if not (before or after):
+        st.markdown(
+            "The ids of the log name no pictures that are here. Send a picture's path below the folder of images as "
+            "its id, and pictures from both sides of the moment stand here."
+        )
+        return
     columns = st.columns(2)
-    for column, title, rows in (
-        (columns[0], f"Before {_when(began)}", np.flatnonzero(found.times < began)[::-1]),
-        (columns[1], "Since then, wrong answers first", _wrong_first(found, np.flatnonzero(found.times >= began))),
+    for column, title, shown in (
+        (columns[0], f"Before {_when(began, first_onset(found))}", before),
+        (columns[1], "Since then, wrong answers first", after),
     ):
         with column:
             st.markdown(f"**{title}**")
-            shown = _shown(served, found, rows, where)
             if not shown:
-                st.markdown("The ids of the log do not name pictures that are here.")
+                st.markdown("The ids of these rows name no pictures that are here.")
             with st.container(horizontal=True, key=f"pictures-{title[:5]}", gap="small"):
                 for row, picture in shown:
                     with st.container(width=samples.SMALL, gap=None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pandas as pd
@@ -48,3 +49,14 @@ def test_a_finished_chart_has_the_fonts_and_colours_of_its_theme() -> None:
     assert config["axis"]["labelColor"] == DARK.text
     assert config["font"] == charts.FONT
     assert config["background"] == "transparent"
+
+
+def test_times_within_a_minute_can_be_told_apart() -> None:
+    converter = pytest.importorskip("vl_convert")
+    times = pd.to_datetime(1_767_225_600 + pd.Series(range(0, 60, 5)), unit="s")
+    table = pd.DataFrame({"from": times, "to": times + pd.Timedelta(seconds=5), "rows": 1})
+    drawn = charts.columns(table, colours=LIGHT, x="from", x2="to", y="rows", title="Rows")
+    svg = converter.vegalite_to_svg(charts.finished(drawn, LIGHT).to_json())
+    clocks = re.findall(r">(\d\d:\d\d(?::\d\d)?)<", svg)
+    assert len(clocks) > 2
+    assert len(set(clocks)) == len(clocks)
