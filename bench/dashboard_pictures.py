@@ -28,9 +28,9 @@ SHRUNK = (1120, 800)
 # name: (address, what has to be there, what is scrolled to the top)
 SIX = {
     "overview": ("", "Accuracy", None),
-    "reliability": ("reliability?run=run-ce", "What to do.", None),
+    "reliability": ("reliability?run=heads/balanced", "What to do.", None),
     "decide": ("decide?run=model.onnx&wish=20", "Answered alone", None),
-    "confusions": ("decide?run=model.onnx&decide=confusions", "Answered as", ".st-key-decide"),
+    "confusions": ("decide?run=model.onnx&decide=confusions&confusion=2-6", "the surest first", ".st-key-decide"),
     "try": ("try?model=model.onnx", "Do not rely on this answer", None),
     "production": ("production", "What changed since when?", None),
 }
@@ -97,7 +97,7 @@ def six(browser: Any, url: str, out: Path) -> None:
         page = page_of(browser, *FIRST_SCREEN)
         visit(page, url, asked, blank_sheet=name == "try")
         taken = Image.open(io.BytesIO(page.screenshot())).convert("RGB").resize(SHRUNK, Image.Resampling.LANCZOS)
-        taken.quantize(256, dither=Image.Dither.NONE).save(out / f"dashboard-{name}.png", optimize=True)
+        taken.save(out / f"dashboard-{name}.png", optimize=True)
         page.context.close()
 
 

@@ -47,7 +47,7 @@ def render(folder_index: FolderIndex) -> None:
         "Runs",
         names,
         key="runs",
-        default=_telling(runs)[:3],
+        default=(_telling(runs) or names)[:3],
         most=MOST_RUNS,
         help="Up to six runs are drawn together.",
     )
@@ -59,12 +59,9 @@ def render(folder_index: FolderIndex) -> None:
 
 
 def _telling(runs: Sequence[Run]) -> list[str]:
-    """Names of runs, first those whose log follows the validation set: heads log a loss alone, or nothing."""
-
-    def followed(run: Run) -> bool:
-        return run.metrics is not None and any("val" in row for row in read_log(run.metrics)[-1:])
-
-    return [run.name for run in sorted(runs, key=lambda run: not followed(run))]
+    """Names of runs whose log follows the validation set: heads log a loss alone, or nothing."""
+    logs = {run.name: read_log(run.metrics) for run in runs if run.metrics is not None}
+    return [name for name, rows in logs.items() if any("val" in row for row in rows[-1:])]
 
 
 def _logs(runs: Sequence[Run]) -> list[Stamp | None]:
