@@ -1,6 +1,6 @@
 """Whether the server's rolling ECE interval holds the truth: streams of labelled rows from models whose error is known.
 
-    OMP_NUM_THREADS=1 python bench/monitor_intervals.py [--models over bias] [--classes 2 10] [--json PATH]
+    OMP_NUM_THREADS=1 python bench/monitor_intervals.py [--models over bias] [--classes 2 10] [--seed 0] [--json PATH]
 
 A model is a population of 200,000 rows: confidences of softmax(z), z ~ N(0, 2) in C classes, and labels from
 softmax(b z). A stream draws rows from it with replacement and then their labels, so that the truth is known exactly:
@@ -85,6 +85,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", choices=MODELS, default=MODELS)
     parser.add_argument("--classes", type=int, nargs="*", default=CLASSES)
     parser.add_argument("--windows", type=int, nargs="*", default=WINDOWS)
+    parser.add_argument("--seed", type=int, default=0, help="of the streams; the populations stay the same")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     start, found = time.monotonic(), []
@@ -94,7 +95,7 @@ def main() -> None:
     for classes in asked.classes:
         for model in asked.models:
             for rows in asked.windows:
-                one = coverage(model, classes, rows, asked.streams)
+                one = coverage(model, classes, rows, asked.streams, asked.seed)
                 found.append(asdict(one))
                 print(
                     f"| {model} | {classes} | {rows} | {100 * one.truth:.2f} % | {100 * one.covered:.1f} % | "

@@ -1,6 +1,6 @@
 """How often the 95 % intervals hold the truth: every number that is shown with one, on models whose truth is known.
 
-    python bench/coverage.py [--classes 2,10] [--rows 300,1000] [--shapes calibrated,over] [--tails 1,100]
+    python bench/interval_coverage.py [--classes 2,10] [--rows 300,1000] [--shapes calibrated,over] [--tails 1,100]
         [--priors data,uniform] [--metric ece,classwise_ece] [--sims 100] [--jobs 1] [--json PATH] [--table]
 
 A pool of images has logits and true probabilities; a data set is n rows drawn from it, each with a label drawn from its
@@ -8,8 +8,9 @@ true probabilities. So the truth is a sum over the pool, without error. Shapes: 
 1.6); under-confident (times 0.7); bias (a shift for each class). Tail 100: the rarest class has a hundredth of the
 rows of the commonest. Prior uniform: `evaluate(..., target_prior="uniform")`.
 
-Results go into the JSON file after each cell (a population and a number of rows), and a cell that is in it with as
-many simulations is not run again. `--table` prints the file, or several, as Markdown and runs nothing.
+Results go into the JSON file after each cell (a population and a number of rows); more data sets of a cell that is in
+it are added to it, since each has a seed of its own. `--table` prints the file, or several, as Markdown and runs
+nothing.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Pool:
     true: np.ndarray
 
 
-@cache
+@lru_cache(maxsize=2)
 def pool_of(classes: int, tail: int, shape: str) -> Pool:
     rng = np.random.default_rng([classes, tail])
     rows = {2: 100_000, 10: 60_000, 100: 30_000}.get(classes, 12_000)
@@ -104,7 +105,7 @@ class ByClass:
     gap: np.ndarray  # (C, bins)
 
 
-@cache
+@lru_cache(maxsize=2)
 def by_class(classes: int, tail: int, shape: str) -> ByClass:
     pool = pool_of(classes, tail, shape)
     q, p = pool.true, softmax(pool.logits)
@@ -252,33 +253,32 @@ def measured(cell: Cell, pool: Pool, rng: np.random.Generator, wanted: set[str])
     return {name: m for name, m in found.items() if name in wanted}, s
 
 
-def run(cell: Cell, wanted: tuple[str, ...], sims: int) -> dict[str, dict[str, float]]:
+def run(cell: Cell, wanted: tuple[str, ...], first: int, sims: int) -> dict[str, dict[str, float]]:
+    """Sums over the data sets from number `first` to `sims`; each has a seed of its own."""
     pool = pool_of(cell.classes, cell.tail, cell.shape)
-    rng = np.random.default_rng([cell.classes, cell.tail, SHAPES.index(cell.shape), cell.rows, cell.prior == "data"])
+    seed = [cell.classes, cell.tail, SHAPES.index(cell.shape), cell.rows, cell.prior == "data"]
     out: dict[str, dict[str, float]] = {}
-    for _ in range(sims):
-        found, s = measured(cell, pool, rng, set(wanted))
+    for number in range(first, sims):
+        found, s = measured(cell, pool, np.random.default_rng([*seed, number]), set(wanted))
         for name, m in found.items():
+            entry = out.setdefault(name, {"asked": 0, "sims": 0, "below": 0, "above": 0, "width": 0.0, "truth": 0.0})
+            entry["asked"] += 1
             if m.low is None or m.high is None:
                 continue
             value = true_value(cell, name, s)
-            entry = out.setdefault(
-                name, {"sims": 0, "below": 0, "above": 0, "width": 0.0, "truth": 0.0, "highest": -np.inf}
-            )
             entry["sims"] += 1
             entry["below"] += int(m.high < value - 1e-9)
             entry["above"] += int(m.low > value + 1e-9)
             entry["width"] += float(m.high - m.low)
             entry["truth"] += value
-            entry["highest"] = max(entry["highest"], float(m.high))
-    for entry in out.values():
-        entry["width"] /= entry["sims"]
-        entry["truth"] /= entry["sims"]
-        entry["covered"] = 1 - (entry["below"] + entry["above"]) / entry["sims"]
     return out
 
 
-def run_one(job: tuple[Cell, tuple[str, ...], int]) -> tuple[Cell, dict[str, Any], float]:
+def covered(entry: dict[str, float]) -> float:
+    return 1 - (entry["below"] + entry["above"]) / entry["sims"]
+
+
+def run_one(job: tuple[Cell, tuple[str, ...], int, int]) -> tuple[Cell, dict[str, Any], float]:
     start = time.perf_counter()
     return job[0], run(*job), time.perf_counter() - start
 
@@ -296,18 +296,19 @@ def markdown(results: dict[str, Any]) -> str:
     for name in METRICS:
         texts = []
         for prior, classes in columns:
-            group = [(c, r[name]) for c, r in cells.items() if (c.prior, c.classes) == (prior, classes) and name in r]
+            here = {c: r[name] for c, r in cells.items() if (c.prior, c.classes) == (prior, classes) and name in r}
+            group = [(c, e) for c, e in here.items() if e["sims"]]
             sims = sum(int(e["sims"]) for _, e in group)
             if not sims:
                 texts.append("-")
                 continue
-            covered = 1 - sum(e["below"] + e["above"] for _, e in group) / sims
-            texts.append(f"{covered:.3f} ({min(e['covered'] for _, e in group):.2f}; {sims:,})")
+            mean = 1 - sum(e["below"] + e["above"] for _, e in group) / sims
+            texts.append(f"{mean:.3f} ({min(covered(e) for _, e in group):.2f}; {sims:,})")
             # Two standard errors of simulation below .93: what chance does not explain.
             misses += [
-                f"`{name}` {e['covered']:.2f} at C {c.classes:,}, n {c.rows:,}, {c.shape}"
+                f"`{name}` {covered(e):.2f} at C {c.classes:,}, n {c.rows:,}, {c.shape}"
                 + (", tail" if c.tail > 1 else "") + (", weighted" if prior == "uniform" else "")
-                for c, e in group if e["covered"] < LOW - 2 * np.sqrt(LOW * (1 - LOW) / e["sims"])
+                for c, e in group if covered(e) < LOW - 2 * np.sqrt(LOW * (1 - LOW) / e["sims"])
             ]  # fmt: skip
         lines.append(f"| `{name}` | " + " | ".join(texts) + " |")
     return "\n".join([*lines, "", "Clearly below .93: " + ("; ".join(misses) if misses else "none") + "."])
@@ -346,24 +347,27 @@ def main() -> None:
         parser.error(f"no such metric: {', '.join(sorted(unknown))}; there are {', '.join(METRICS)}")
     cells = [
         Cell(int(c), int(t), shape, prior, int(n))
-        for n in a.rows.split(",") for c in a.classes.split(",") for t in a.tails.split(",")
-        for shape in a.shapes.split(",") for prior in a.priors.split(",")
+        for c in a.classes.split(",") for t in a.tails.split(",") for shape in a.shapes.split(",")
+        for n in a.rows.split(",") for prior in a.priors.split(",")
     ]  # fmt: skip
 
-    def missing(cell: Cell) -> tuple[str, ...]:
+    def missing(cell: Cell) -> list[tuple[Cell, tuple[str, ...], int, int]]:
         have = results.get(cell.key, {})
-        return tuple(name for name in wanted if have.get(name, {}).get("asked", 0) < a.sims)
+        done: dict[int, list[str]] = {}
+        for name in wanted:
+            done.setdefault(int(have.get(name, {}).get("asked", 0)), []).append(name)
+        return [(cell, tuple(names), first, a.sims) for first, names in sorted(done.items()) if first < a.sims]
 
-    jobs = [(cell, names, a.sims) for cell in cells if (names := missing(cell))]
+    jobs = [job for cell in cells for job in missing(cell)]
     with multiprocessing.Pool(a.jobs) as workers:
-        for cell, found, seconds in workers.imap_unordered(run_one, jobs):
+        for cell, found, seconds in workers.imap(run_one, jobs):
             entry = results.setdefault(cell.key, {})
-            for name in wanted:
-                if name in found:
-                    entry[name] = {**found[name], "asked": a.sims}
+            for name, more in found.items():
+                old = entry.get(name, {})
+                entry[name] = {key: value + old.get(key, 0) for key, value in more.items()}
             with replacing(path) as temporary:
                 temporary.write_text(json.dumps(results, indent=1))
-            shown = " ".join(f"{name} {e['covered']:.2f}" for name, e in found.items())
+            shown = " ".join(f"{name} {covered(e):.2f}" for name, e in found.items() if e["sims"])
             print(f"{cell.key} ({seconds:.0f} s): {shown}", flush=True)
 
 
