@@ -14,7 +14,8 @@ from calibrant.calibration.intervals.binned import DRAWS, measure_gaps
 from calibrant.calibration.intervals.gaps import GapSample
 from calibrant.calibration.intervals.means import Z95, loss_interval, share_interval
 from calibrant.calibration.intervals.measured import Measured
-from calibrant.calibration.intervals.ranking import measure_aurc, measure_auroc, ranking_of_cells
+from calibrant.calibration.intervals.ranking import measure_auroc, ranking_of_cells
+from calibrant.calibration.intervals.risk_coverage import measure_aurc
 from calibrant.calibration.intervals.simulated import plausible_gaps
 from calibrant.calibration.intervals.smooth import measure_smooth
 from calibrant.calibration.metrics.binned_errors import debiased_of, ece_of, over_under_of, rms_of

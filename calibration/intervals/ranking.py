@@ -1,8 +1,7 @@
-"""Intervals and null values of AURC and failure AUROC, from the cells of confidence.
+"""Interval and null value of the failure AUROC, from the cells of confidence.
 
 AUROC: DeLong's variance of the placement values; with fewer than thirty rows on a side a score interval with Hanley and
-McNeil's variance (Newcombe 2006, method 5), since DeLong's is 0 where the sides do not overlap. AURC: Poisson bootstrap
-of the cells, +- 1.96 standard deviations on the scale of logarithms, since it is near 0 and skewed.
+McNeil's variance (Newcombe 2006, method 5), since DeLong's is 0 where the sides do not overlap.
 Null: what the same confidences give when each row is right with the probability that it claims.
 """
 
@@ -11,24 +10,23 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.intervals.means import Z95, share_interval
+from calibrant.calibration.intervals.means import Z95
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.metrics.ranking import area_under_risk_coverage, auroc_of
 from calibrant.calibration.statistics.statistics import Statistics
 
 Vector = NDArray[np.float64]
-_DRAWS = 200
 _FEW = 30  # rows of a side
 
 
 def ranking_of_cells(s: Statistics) -> tuple[float, float]:
     """AURC and AUROC where rows are not kept: rows of one cell count as ties."""
-    position, right, wrong, _ = _cells(s)
+    position, right, wrong, _ = cells_of(s)
     total = right + wrong
     return area_under_risk_coverage(position, wrong / total, total), auroc_of(position, position, right, wrong)
 
 
-def _cells(s: Statistics) -> tuple[Vector, Vector, Vector, Vector]:
+def cells_of(s: Statistics) -> tuple[Vector, Vector, Vector, Vector]:
     """Of each cell that holds rows, from low to high: its place, weight of right and of wrong rows, mean confidence."""
     cells = s.cells()
     full = cells.weight > 0
@@ -37,7 +35,7 @@ def _cells(s: Statistics) -> tuple[Vector, Vector, Vector, Vector]:
 
 
 def measure_auroc(s: Statistics, value: float) -> Measured:
-    position, right, wrong, confidence = _cells(s)
+    position, right, wrong, confidence = cells_of(s)
     total = right + wrong
     null = auroc_of(position, position, total * confidence, total * (1 - confidence))
     if not np.isfinite(value):
@@ -73,21 +71,3 @@ def score_interval(value: float, right: float, wrong: float) -> tuple[float, flo
     variance = area * (1 - area) * (1 + each * ((1 - area) / (2 - area) + area / (1 + area))) / (right * wrong)
     inside = area[np.abs(area - value) <= Z95 * np.sqrt(variance) + 1e-12]
     return float(min(inside.min(initial=1.0), value)), float(max(inside.max(initial=0.0), value))
-
-
-def measure_aurc(s: Statistics, value: float) -> Measured:
-    position, right, wrong, confidence = _cells(s)
-    total = right + wrong
-    null = area_under_risk_coverage(position, 1 - confidence, total)
-    rng = np.random.default_rng(0)
-    scale = s.effective_rows / total.sum()
-    drawn = np.empty(_DRAWS)
-    for i in range(_DRAWS):
-        a, b = rng.poisson(right * scale).astype(np.float64), rng.poisson(wrong * scale).astype(np.float64)
-        weight = a + b
-        full = weight > 0
-        drawn[i] = area_under_risk_coverage(position[full], b[full] / weight[full], weight[full]) if full.any() else 0.0
-    if value <= 0.0:
-        return Measured(value, 0.0, share_interval(0.0, s.effective_rows)[1], null)
-    factor = float(np.exp(min(Z95 * float(drawn.std()) / value, 50.0)))
-    return Measured(value, value / factor, min(value * factor, 1.0), null)

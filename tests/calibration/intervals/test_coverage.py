@@ -1,4 +1,4 @@
-"""A thin version of bench/interval_coverage.py: intervals of binned errors hold the truth, and nothing impossible comes out.
+"""A thin version of bench/interval_coverage.py: intervals of binned errors hold the truth and show nothing impossible.
 
 Each case is 100 data sets of fixed seeds. A right interval covers 95 of 100 and fewer than 88 with probability .0015;
 the 12 class-wise and 12 other cases together then fail once in 30 runs of new seeds, and these seeds stay.

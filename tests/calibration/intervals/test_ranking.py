@@ -28,9 +28,3 @@ def test_three_errors_that_are_all_ranked_last_prove_no_perfect_ranking() -> Non
     value, low, high = of([0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.58, 0.55], [True] * 5 + [False] * 3)["auroc"]
     assert (value, high) == (1.0, 1.0)
     assert low < 0.8
-
-
-def test_no_error_at_all_leaves_the_area_under_risk_open() -> None:
-    value, low, high = of([0.9] * 20, [True] * 20)["aurc"]
-    assert (value, low) == (0.0, 0.0)
-    assert high == pytest.approx(0.161, abs=0.002)  # Wilson: 1.96^2 / (20 + 1.96^2)
