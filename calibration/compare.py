@@ -3,6 +3,9 @@
 Each metric is a mean over rows of a per-row term: exactly for accuracy, NLL and Brier, to first order for the ECE,
 where row i adds sign_b(i) (confidence_i - correct_i) with the sign of its bin's gap held. The difference of the two
 models' terms, row by row, has far less spread than each alone, since both find the same rows hard.
+
+Losses are differences of what wrong rows cost. Where fewer than three rows are wrong in either model their differences
+have no interval: Student's held the truth in .61 to .86 of data sets of 30 rows with half a wrong row on average.
 """
 
 from __future__ import annotations
@@ -26,11 +29,12 @@ from calibrant.calibration.subjects import subjects
 from calibrant.errors import ConfigError, DataError
 
 Vector = NDArray[np.float64]
+_FEWEST_WRONG = 3  # rows
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Second model minus first. `clear`: the 95 % interval does not hold 0."""
+    """Second model minus first. `clear`: the 95 % interval does not hold 0. No interval: it cannot be told."""
 
     first: float
     second: float
@@ -58,6 +62,8 @@ def compare(first: ArrayLike, second: ArrayLike, labels: ArrayLike, *, bins: int
         one, two = terms[0][name], terms[1][name]
         with np.errstate(invalid="ignore"):  # two infinite NLLs differ by nothing that can be told
             out[name] = _difference(float(one.mean()), float(two.mean()), two - one)
+        if ((terms[0]["accuracy"] + terms[1]["accuracy"]) < 2).sum() < _FEWEST_WRONG:
+            out[name] = replace(out[name], low=None, high=None)
     change = terms[1]["accuracy"] - terms[0]["accuracy"]
     if len(y) >= 2:
         low, high = paired_share_interval(float((change > 0).sum()), float((change < 0).sum()), len(y))

@@ -100,7 +100,8 @@ def difference_table(first: str, differences: Mapping[str, Mapping[str, Differen
     for name, found in differences.items():
         for key, d in found.items():
             unit = metric(key).unit
-            span = "" if d.low is None or d.high is None else f"[{number(d.low, unit)}, {number(d.high, unit)}]"
+            known = d.low is not None and d.high is not None
+            span = f"[{number(d.low, unit)}, {number(d.high, unit)}]" if known else "cannot be told"
             rows.append((name, key, number(d.difference, unit), span, "yes" if d.clear else "no"))
     headers = (f"minus {first}", "metric", "difference", "95 % interval", "beyond noise")
     return table(headers, rows, left=2)

@@ -196,6 +196,13 @@ def test_the_paired_interval_is_narrower_and_finds_what_single_ones_miss() -> No
     assert (same.difference, same.clear) == (0.0, False)
 
 
+@pytest.mark.parametrize(("wrong", "told"), [(0, False), (2, False), (3, True)])
+def test_losses_of_hardly_a_wrong_row_have_no_paired_interval(wrong: int, told: bool) -> None:
+    probs = np.tile([0.9, 0.1], (40, 1)) + np.linspace(0, 0.05, 40)[:, None] * [1, -1]
+    found = compare(probs, probs[::-1], (np.arange(40) >= 40 - wrong).astype(int))
+    assert [found[name].low is not None for name in ("accuracy", "nll", "brier")] == [True, told, told]
+
+
 def test_measured_is_plain_json() -> None:
     assert Measured(float("nan"), 1.0).to_dict() == {
         "value": None, "low": 1.0, "high": None, "null": None, "null_high": None
