@@ -126,7 +126,7 @@ def evaluate_subjects(
                 reference=reference,
             )
             plain = plain or model
-            notes = _notes(model, plain, view, call, source, judged)
+            notes = _notes(model, plain, view, subject, call, judged)
             reading = tuple(f"{name}: {note}" for note in (*subject.file.notes, *unjudged)) if model is plain else ()
             models.append(replace(model, notes=(*reading, *notes)))
     return models
@@ -213,13 +213,18 @@ def _by_group(
 # ---- what must be said before the numbers ----
 
 
-def _notes(model: Model, plain: Model, view: View, call: Call, source: Source, judged: Population) -> tuple[str, ...]:
-    notes = []
+def _notes(model: Model, plain: Model, view: View, subject: Subject, call: Call, judged: Population) -> tuple[str, ...]:
+    notes, source = [], subject.file.source
     impossible = model.evaluation.zero_probability_labels
     if impossible:
         notes.append(
             f"{model.name}: {impossible} of {model.evaluation.rows} rows have a label of probability 0, so the NLL is "
             "infinite"
+        )
+    if view is subject.views[-1] and view.formula.plain and "deployed" in source.model:
+        notes.append(
+            f"{model.name}: the network's own logits, without the formula of the deployed file that wrote them; "
+            "--calibrator FILE.onnx judges what it answers"
         )
     if model.in_sample:
         notes.append(

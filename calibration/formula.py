@@ -13,12 +13,14 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibrant.artifacts.model_card import ModelCard, Prior
+from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.artifacts.predictions import Source
 from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.calibration.inputs import check_logits
@@ -109,6 +111,23 @@ class Formula:
         if self.shift() is not None:
             parts.append(f"adjust {self.prior.total:g} to {'uniform' if self.prior.target is None else 'given shares'}")
         return ", ".join(parts) or "as it is"
+
+
+def read_formula(path: str | Path, source: Source, *, adjust: float | None = None, target_prior: Any = None) -> Formula:
+    """What a calibrator's file, or a deployed .onnx file, means for these predictions."""
+    where = str(path)
+    if Path(path).suffix.lower() != ".onnx":
+        return Formula.of(Calibrator.load(path), source, adjust=adjust, target_prior=target_prior, where=where)
+    card = OnnxFile.open(path).card()
+    if card.classes != source.class_names:
+        raise DataError(
+            "its classes are not those of the predictions", where=where, fix="were they made with another model?"
+        )
+    held = Formula.of_card(card)
+    if held.calibrator is None and adjust is None:
+        return held
+    own = held.calibrator and replace(held.calibrator, prior=held.prior, class_temperatures=card.class_temperatures)
+    return Formula.of(own, source, adjust=adjust, target_prior=target_prior, where=where)
 
 
 def stored_prior(

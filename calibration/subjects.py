@@ -8,8 +8,7 @@ from pathlib import Path
 
 from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import PredictionsFile
-from calibrant.calibration.calibrators import Calibrator
-from calibrant.calibration.formula import Formula
+from calibrant.calibration.formula import Formula, read_formula
 from calibrant.errors import DataError
 
 
@@ -58,7 +57,7 @@ def subjects(
             views = [
                 View(
                     f"{name}, {label}" + ("" if adjust is None else f", adjust {adjust:g}"),
-                    Formula.of(Calibrator.load(c), file.source, adjust=adjust, target_prior=target_prior, where=str(c)),
+                    read_formula(c, file.source, adjust=adjust, target_prior=target_prior),
                     c,
                 )
                 for c, label in zip(chosen, names_apart(chosen), strict=True)

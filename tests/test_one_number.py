@@ -201,6 +201,13 @@ def _all_readers_agree(
         kept = answer[near] / answer[near].sum(1, keepdims=True)
         assert metrics.nll(kept, labels[near]) == pytest.approx(metrics.nll(by_hand[near], labels[near]), abs=5e-5)
         assert near.all() or Calibrator.load(run / "calibrator.json").method == "isotonic"
+    # what the deployed file predicts, judged through its own formula
+    names = read_predictions(run / "predictions" / "test.parquet")
+    source = replace(names.source, model={**names.source.model, "deployed": "m"})
+    replace(names, source=source).write(tmp_path / "served.parquet")
+    plain, through = evaluate_files([tmp_path / "served.parquet"], [deployed])
+    assert (f"{through.evaluation.nll.value:.4f}", f"{100 * through.evaluation.ece.value:.2f} %") == wanted
+    assert plain.notes == ()
     shift = OnnxFile.open(deployed).card().prior.shift()
     own = Calibrator.load(run / "calibrator.json").prior
     assert own is not None
@@ -324,6 +331,17 @@ def test_who_cannot_apply_a_formula_refuses() -> None:
     for message, refused in wrong.items():
         with pytest.raises(CalibrantError, match=message):
             refused()
+
+
+def test_the_logits_of_a_deployed_file_are_told_from_its_answers(run: Path, tmp_path: Path) -> None:
+    data = read_predictions(run / "predictions" / "test.parquet")
+    replace(data, source=replace(data.source, model={"deployed": "m"})).write(tmp_path / "served.parquet")
+    (found,) = evaluate_files([tmp_path / "served.parquet"])
+    assert "without the formula of the deployed file" in found.notes[0]
+    others = replace(data.source, class_names=("a", "b", "c", "d"))
+    replace(data, source=others).write(tmp_path / "others.parquet")
+    with pytest.raises(CalibrantError, match="its classes are not those of the predictions"):
+        evaluate_files([tmp_path / "others.parquet"], [run.parent / "plain.onnx"])
 
 
 def test_class_temperatures_of_another_model_are_refused(run: Path, tmp_path: Path) -> None:

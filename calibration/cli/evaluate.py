@@ -31,7 +31,7 @@ _FIGURES = (".png", ".svg", ".pdf")
     "calibrators",
     multiple=True,
     type=_PATH,
-    help="Evaluate through it as well; may be given several times.",
+    help="Evaluate through it, or through a deployed .onnx file's formula, as well; may be given several times.",
 )
 @click.option("--bins", default=15, show_default=True, help="Equal-width bins.")
 @click.option(

@@ -9,8 +9,7 @@ import numpy as np
 
 from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import PredictionsFile
-from calibrant.calibration.calibrators import Calibrator
-from calibrant.calibration.formula import Formula
+from calibrant.calibration.formula import Formula, read_formula
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.bins import check_bins, equal_width_index
 from calibrant.calibration.verdict.labels_needed import Claims
@@ -31,8 +30,7 @@ def claims_of_file(
 ) -> FileClaims:
     """Through a calibrator, where one is given."""
     file = PredictionsFile.open(path, asked=asked)
-    chosen = None if calibrator is None else Calibrator.load(calibrator)
-    formula = Formula.of(chosen, file.source, where=str(calibrator))
+    formula = Formula.of(None, file.source) if calibrator is None else read_formula(calibrator, file.source)
     rows, claimed, labelled = np.zeros(check_bins(bins)), np.zeros(bins), 0
     for batch in file.batches(max(1024, _NUMBERS // len(file.source.class_names))):
         confidence = softmax(formula.logits(batch.logits)).max(axis=1)
