@@ -269,11 +269,17 @@ def calibration_errors(s: Statistics, bins: int) -> dict[str, Measured]:
         "under_ece": measure_gaps(sample, "under", value=halves.under, shapes=shapes, high=most),
         "adaptive_ece": measure_gaps(mass_sample, "sum", value=ece_of(mass)),
         "rms_calibration_error": measure_gaps(sample, "rms", value=rms_of(table), shapes=shapes),
-        "mce": measure_gaps(sample, "max", shapes=shapes),
+        "mce": _largest_gap(s, sample, shapes),
         "debiased_ece": replace(
             measure_gaps(mass_sample, "rms"), value=debiased_of(mass, mass_rows(s, mass)), null=0.0, null_high=None
         ),
     }
+
+
+def _largest_gap(s: Statistics, sample: GapSample, shapes: Vector) -> Measured:
+    """Without an interval under a target prior: the gap of one bin is that of the few rows that weigh most in it."""
+    found = measure_gaps(sample, "max", shapes=shapes)
+    return found if s.class_weights is None else Measured(found.value, null=found.null, null_high=found.null_high)
 
 
 def gap_sample(s: Statistics, bins: int) -> GapSample:
