@@ -222,8 +222,9 @@ def _notes(model: Model, plain: Model, view: View, subject: Subject, call: Call,
             "infinite"
         )
     if view is subject.views[-1] and view.formula.plain and "deployed" in source.model:
+        missing = "" if "applied" in source.model else "its calibrator and "
         notes.append(
-            f"{model.name}: the network's own logits, without the formula of the deployed file that wrote them; "
+            f"{model.name}: logits of a deployed file, without {missing}its correction of the class prior; "
             "--calibrator FILE.onnx judges what it answers"
         )
     if model.in_sample:

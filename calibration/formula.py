@@ -123,7 +123,11 @@ def read_formula(path: str | Path, source: Source, *, adjust: float | None = Non
         raise DataError(
             "its classes are not those of the predictions", where=where, fix="were they made with another model?"
         )
-    held = Formula.of_card(card)
+    held, applied = Formula.of_card(card), source.model.get("applied")
+    if isinstance(applied, str):
+        raise ConfigError(f"the predictions hold {applied} already", where=where, fix="leave the file out")
+    if applied:  # a map that cannot be undone: they lie behind it
+        held = replace(held, calibrator=None)
     if held.calibrator is None and adjust is None:
         return held
     own = held.calibrator and replace(held.calibrator, prior=held.prior, class_temperatures=card.class_temperatures)

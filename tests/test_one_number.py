@@ -178,8 +178,9 @@ def _all_readers_agree(
     from calibrant.dashboard.numbers import measures
     from calibrant.dashboard.numbers.predictions_through import Scored
     from calibrant.serve import load
+    from calibrant.serve.batch.order import source_of
 
-    wanted = printed(by_hand, labels)
+    wanted, own = printed(by_hand, labels), Calibrator.load(run / "calibrator.json")
     # `evaluate RUN` finds predictions and calibrator by itself
     block = json.loads(call("evaluate", run, "--json", "--report", tmp_path / "r.html"))
     found = block["models"][1]["metrics"]
@@ -207,18 +208,17 @@ def _all_readers_agree(
         assert near.mean() > 0.95
         kept = answer[near] / answer[near].sum(1, keepdims=True)
         assert metrics.nll(kept, labels[near]) == pytest.approx(metrics.nll(by_hand[near], labels[near]), abs=5e-5)
-        assert near.all() or Calibrator.load(run / "calibrator.json").method == "isotonic"
-    # what the deployed file predicts, judged through its own formula
-    names = read_predictions(run / "predictions" / "test.parquet")
-    source = replace(names.source, model={**names.source.model, "deployed": "m"})
-    replace(names, source=source).write(tmp_path / "served.parquet")
+        assert near.all() or own.method == "isotonic"
+    # what `calibrant predict` writes of the deployed file, judged through the file's own formula
+    names, source = read_predictions(run / "predictions" / "test.parquet"), source_of(load(deployed, threads=1))
+    behind = own.logits(names.logits).astype(np.float32) if "applied" in source.model else names.logits
+    replace(names, source=source, logits=behind).write(tmp_path / "served.parquet")
     plain, through = evaluate_files([tmp_path / "served.parquet"], [deployed])
     assert (f"{through.evaluation.nll.value:.4f}", f"{100 * through.evaluation.ece.value:.2f} %") == wanted
     assert plain.notes == ()
     shift = OnnxFile.open(deployed).card().prior.shift()
-    own = Calibrator.load(run / "calibrator.json").prior
-    assert own is not None
-    np.testing.assert_allclose(0 if shift is None else shift, 0 if (s := own.shift()) is None else s, atol=1e-9)
+    assert own.prior is not None
+    np.testing.assert_allclose(0 if shift is None else shift, 0 if (s := own.prior.shift()) is None else s, atol=1e-9)
 
 
 def test_export_takes_the_correction_over_and_an_explicit_one_wins(
@@ -359,11 +359,15 @@ def test_the_logits_of_a_deployed_file_are_told_from_its_answers(run: Path, tmp_
     data = read_predictions(run / "predictions" / "test.parquet")
     replace(data, source=replace(data.source, model={"deployed": "m"})).write(tmp_path / "served.parquet")
     (found,) = evaluate_files([tmp_path / "served.parquet"])
-    assert "without the formula of the deployed file" in found.notes[0]
+    assert "logits of a deployed file, without its calibrator and its correction of the class prior" in found.notes[0]
     others = replace(data.source, class_names=("a", "b", "c", "d"))
     replace(data, source=others).write(tmp_path / "others.parquet")
     with pytest.raises(CalibrantError, match="its classes are not those of the predictions"):
         evaluate_files([tmp_path / "others.parquet"], [run.parent / "plain.onnx"])
+    log = replace(data.source, model={"applied": "everything in the deployed file"})
+    replace(data, source=log).write(tmp_path / "log.parquet")
+    with pytest.raises(CalibrantError, match="the predictions hold everything in the deployed file already"):
+        evaluate_files([tmp_path / "log.parquet"], [run.parent / "plain.onnx"])
 
 
 def test_class_temperatures_of_another_model_are_refused(run: Path, tmp_path: Path) -> None:

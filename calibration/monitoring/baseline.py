@@ -121,14 +121,18 @@ class Baseline:
 def class_bias(log_p: Array, labels: Labels, *, prior_rows: float, rounds: int = 4) -> Array:
     """(C,) b such that softmax(log p + b) predicts each class about as often as it occurs among the labels.
 
+    Rows of p sum to one.
+
     Iterative proportional fitting, b_k += log((n_k + a) / (sum_i q_ik + a)) with a = prior_rows / C pseudo-rows: the
     maximum-likelihood bias of vector scaling, pulled towards 0.
     """
     classes = log_p.shape[1]
     counts = np.bincount(labels, minlength=classes).astype(np.float64)
-    a, bias = prior_rows / classes, np.zeros(classes)
+    p, a, bias = np.exp(log_p), prior_rows / classes, np.zeros(classes)
     for _ in range(rounds):
-        bias = bias + np.log((counts + a) / (np.exp(log_softmax(log_p + bias)).sum(axis=0) + a))
+        factor = np.exp(bias)
+        expected = factor * (p.T @ (1.0 / (p @ factor)))
+        bias = bias + np.log((counts + a) / (expected + a))
     return bias
 
 

@@ -200,7 +200,7 @@ def test_the_paired_interval_is_narrower_and_finds_what_single_ones_miss() -> No
 def test_losses_of_hardly_a_wrong_row_have_no_paired_interval(wrong: int, told: bool) -> None:
     probs = np.tile([0.9, 0.1], (40, 1)) + np.linspace(0, 0.05, 40)[:, None] * [1, -1]
     found = compare(probs, probs[::-1], (np.arange(40) >= 40 - wrong).astype(int))
-    assert [found[name].low is not None for name in ("accuracy", "nll", "brier")] == [True, told, told]
+    assert [found[name].low is not None for name in ("accuracy", "nll", "brier", "ece")] == [True, told, told, told]
 
 
 def test_measured_is_plain_json() -> None:

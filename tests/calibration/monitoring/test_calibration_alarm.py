@@ -122,10 +122,13 @@ def test_the_beginning_of_a_baseline_counts_and_nothing_is_tested_until_it_is_wh
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("given", [200, 500, 1000])
-@pytest.mark.parametrize("classes", [2, 10, 20])
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("classes", "given"), [(2, 200), (10, 500), (20, 200), (20, 500)])
 def test_at_most_3_of_100_calm_streams_raise_an_alarm_whatever_baseline_is_taken(classes: int, given: int) -> None:
-    """4 or more have a chance of 1.8 % if an alarm is false in 1 % of streams; it promises 0.1 %."""
+    """4 or more have a chance of 1.8 % if an alarm is false in 1 % of streams; it promises 0.1 %.
+
+    The sizes that raised most before the allowance was what it is; bench/monitor_baselines.py runs the others.
+    """
     fired = 0
     for seed in range(100):
         rng = np.random.default_rng([seed, classes, given])
