@@ -10,10 +10,15 @@ mu the mean plausible gap of the cell of (i, k) and s the mean sign of it, over 
 signs are open f says too little, so it is at least what labels drawn from the probabilities themselves show. Deviations
 are stretched by a tenth more than sqrt f: with 10,000 rows of ten over-confident classes the error scattered by .00083
 where .00075 was simulated, and the middle lay .17 deviations low, for a reason that was not found.
+
+Plausible gaps are drawn about one curve of all classes, and, where classes occur clearly more or less often than they
+are claimed, about claims whose odds are moved for it; of both the wider limits count. With the first alone a bias of
+each class at C = 100 and 1,000 rows, a handful in a cell, was taken for chance: 13 of 20 data sets held.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +38,7 @@ _NUMBERS = 1_500_000  # draws times cells: 12 MB an array
 _NULL_DRAWS = 150
 _LEAST, _MOST = 0.3, 3.0
 _WIDER = 1.1
+_NO_SPREAD = 1e-3
 _UNKNOWN = 2.0  # where no rows were kept: what two classes in conflict come to
 _SEED = 20211
 
@@ -45,19 +51,42 @@ def measure_classwise(s: Statistics, bins: int) -> Measured:
         return Measured(value)
     if s.classes <= 2:
         return measure_gaps(_sample(tables, slice(-1, None)), "sum", value=value)
-    sample = _sample(tables, slice(None))
-    shapes = plausible_gaps(sample, int(np.clip(_NUMBERS // len(sample.share), _FEWEST_DRAWS, _MOST_DRAWS)))
-    f = _UNKNOWN if s.sampled is None else dependence(s.sampled, shapes, tables[0] > 0)
-    return measure_gaps(
-        sample,
-        "sum",
-        value=value,
-        draws=len(shapes),
-        shapes=shapes,
-        share_noise=False,
-        stretch=_WIDER * float(np.sqrt(f)),
-        most=2.0 / s.classes,
-    )
+    sample, full = _sample(tables, slice(None)), tables[0] > 0
+    draws = int(np.clip(_NUMBERS // len(sample.share), _FEWEST_DRAWS, _MOST_DRAWS))
+    ratio = _ratios(sample, np.broadcast_to(np.arange(s.classes)[:, None], full.shape)[full])
+    claims = [sample.confidence]
+    if ratio is not None:
+        claims.insert(0, sample.confidence * ratio / (1.0 + sample.confidence * (ratio - 1.0)))  # of the odds
+    found = []
+    for claim in claims:
+        shapes = plausible_gaps(sample, draws, claim)
+        f = _UNKNOWN if s.sampled is None else dependence(s.sampled, shapes, full)
+        found.append(
+            measure_gaps(
+                sample,
+                "sum",
+                value=value,
+                draws=draws,
+                shapes=shapes,
+                share_noise=False,
+                stretch=_WIDER * float(np.sqrt(f)),
+                most=2.0 / s.classes,
+            )
+        )
+    lows, highs = [m.low for m in found if m.low is not None], [m.high for m in found if m.high is not None]
+    return replace(found[0], low=min(lows, default=None), high=max(highs, default=None))
+
+
+def _ratios(sample: GapSample, class_of: NDArray[np.int64]) -> Vector | None:
+    """How much more often the class of each cell occurs than it is claimed, shrunk to one: (n_k + a) / (e_k + a), 1 / a
+    the variance of the true ratios beyond the chance of the counts. None where chance explains all of it.
+    """
+    claimed = np.bincount(class_of, sample.confidence * sample.rows)
+    seen = np.bincount(class_of, sample.accuracy * sample.rows)
+    variance = float(((seen - claimed) ** 2 - claimed).sum() / (claimed**2).sum())
+    if variance <= _NO_SPREAD:
+        return None
+    return np.asarray(((seen + 1.0 / variance) / (claimed + 1.0 / variance))[class_of])
 
 
 def _table(tables: tuple[Vector, ...], classes: slice) -> Bins:

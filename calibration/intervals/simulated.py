@@ -17,11 +17,18 @@ _MANY = 100  # rows of a bin from which its count is nearly continuous
 _SEED = 20210
 
 
-def plausible_gaps(sample: GapSample, draws: int) -> Vector:
-    """True gaps that could be behind the observed ones, (draws, bins): claim minus a plausible accuracy."""
+def plausible_gaps(sample: GapSample, draws: int, claim: Vector | None = None) -> Vector:
+    """True gaps that could be behind the observed ones, (draws, bins): claim minus a plausible accuracy.
+
+    `claim`: what accuracies are a curve of, where it is not the confidence.
+    """
     rng = np.random.default_rng(_SEED)
     return sample.confidence - accuracies(
-        sample.confidence, sample.accuracy * sample.counts, sample.counts.astype(np.float64), draws, rng
+        sample.confidence if claim is None else claim,
+        sample.accuracy * sample.counts,
+        sample.counts.astype(np.float64),
+        draws,
+        rng,
     )
 
 

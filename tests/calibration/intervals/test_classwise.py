@@ -7,7 +7,7 @@ import pytest
 
 from calibrant.calibration.evaluation import evaluate
 from calibrant.calibration.intervals.binned import measure_gaps
-from calibrant.calibration.intervals.classwise import cells_of, dependence, measure_classwise, null_dependence
+from calibrant.calibration.intervals.classwise import _ratios, cells_of, dependence, measure_classwise, null_dependence
 from calibrant.calibration.intervals.gaps import GapSample
 from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.softmax import softmax
@@ -47,6 +47,20 @@ def test_nothing_beyond_two_over_the_classes(rows: int, classes: int) -> None:
 def test_thirty_rows_of_three_hundred_classes_tell_nothing_and_that_is_said() -> None:
     assert not measure_classwise(statistics_of(*made(30, 300, 2.0)), 15).told
     assert measure_classwise(statistics_of(*made(3000, 10, 2.0)), 15).told
+
+
+def test_how_often_classes_occur_beyond_their_claims_is_told_from_chance() -> None:
+    """Claims of .5 on 1,000 rows: 750 and 250 hits have ratios near 1.5 and .5, 510 and 490 are chance."""
+
+    def of(hits: tuple[int, int]) -> GapSample:
+        gap = 0.5 - np.array(hits) / 1000
+        return GapSample(np.full(2, 0.5), np.full(2, 0.5), gap, np.full(2, 1000.0), np.zeros(2))
+
+    found = _ratios(of((750, 250)), np.array([0, 1]))
+    assert found is not None
+    a = 1 / ((250**2 - 500) / 500**2)
+    np.testing.assert_allclose(found, [(750 + a) / (500 + a), (250 + a) / (500 + a)])
+    assert _ratios(of((510, 490)), np.array([0, 1])) is None
 
 
 def test_one_row_has_no_interval_of_anything_binned() -> None:

@@ -33,7 +33,8 @@ class Population:
         rows = 40_000 if classes <= 10 else 15_000
         z = rng.normal(size=(rows, classes))
         z[np.arange(rows), rng.integers(0, classes, rows)] += 2 + rng.normal(size=rows) + 0.5 * np.log(classes)
-        self.classes, self.logits, self.true = classes, SHARPNESS[shape] * z, softmax(z)
+        bias = 0.7 * np.sin(np.arange(classes)) if shape == "bias" else 0.0
+        self.classes, self.logits, self.true = classes, SHARPNESS.get(shape, 1.0) * z + bias, softmax(z)
         self.rng = np.random.default_rng([classes, 1])
 
     def sample(self, rows: int) -> Statistics:
@@ -70,6 +71,18 @@ def test_class_wise_ece_is_covered_and_never_above_two_over_the_classes(classes:
         assert m.high <= 2 / classes
         covered += m.low - 1e-9 <= true <= m.high + 1e-9
     assert covered >= BAR[SIMULATIONS[classes]]
+
+
+def test_a_bias_of_each_of_a_hundred_classes_is_no_chance() -> None:
+    """30 data sets; fewer than 25 with probability .0033. By one curve of all classes about half were held."""
+    population = Population(100, "bias")
+    true, covered = population.classwise(), 0
+    for _ in range(30):
+        m = measure_classwise(population.sample(1000), 15)
+        assert m.low is not None
+        assert m.high is not None
+        covered += m.low <= true <= m.high
+    assert covered >= 25
 
 
 @pytest.mark.parametrize("rows", [300, 1000])
