@@ -1,11 +1,12 @@
 """`calibrant fit` beside fastai's `fine_tune` and a plain timm loop, on a test folder.
 
-    python bench/fit_defaults.py --tool fastai --data plantdoc --weights tf_efficientnet_lite0.safetensors --json out
-    python bench/fit_defaults.py --tool fit ...         python bench/fit_defaults.py --table out
+    python bench/fit_defaults.py --data plantdoc --weights tf_efficientnet_lite0.safetensors --json out.jsonl
+    python bench/fit_defaults.py --tools fit,fastai --fastai-python venv/bin/python ...
+    python bench/fit_defaults.py --table out.jsonl
 
 DATA has train/CLASS and test/CLASS. Each run is a process of its own with one thread, and adds one line to the file;
-`--table` prints mean and spread over seeds of accuracy, NLL, ECE and CPU
-seconds. fastai runs where it is installed, in an environment of its own if need be.
+what has its line is not run again. The tools take turns within a seed. `--table` prints mean and spread over seeds of
+accuracy, NLL, ECE and CPU seconds. fastai runs where it is installed, in an environment of its own if need be.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from typing import Any
 
 import numpy as np
 
+TOOLS = ("fit", "fit-fast", "head", "train", "fastai", "plain")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tool", choices=["fit", "fit-fast", "head", "train", "fastai", "plain"])
+    parser.add_argument("--tools", default=",".join(TOOLS), help="some of: %(default)s")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--classes", type=int, help="only the first so many, by name")
     parser.add_argument("--model", default="tf_efficientnet_lite0")
@@ -35,6 +38,7 @@ def main() -> None:
     parser.add_argument("--image-size", type=int, default=128)
     parser.add_argument("--epochs", type=int, default=4, help="of fastai and of the plain loop")
     parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--fastai-python", default=sys.executable, help="of the environment that has fastai")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--table", type=Path)
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
@@ -48,18 +52,27 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         given.data = linked(given.data, Path(folder) / "data", given.classes)
         for seed in given.seeds.split(","):
-            command = [sys.executable, __file__, "--child", seed, "--tool", given.tool, "--data", str(given.data)]
-            command += ["--model", given.model, "--weights", str(given.weights)]
-            command += ["--image-size", str(given.image_size), "--epochs", str(given.epochs)]
-            done = subprocess.run(
-                command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-            )
-            line = {"data": given.data.parent.name, **json.loads(done.stdout.splitlines()[-1])}
-            line["data"] = given.data.name
-            print(json.dumps(line), flush=True)
-            if given.json:
-                with open(given.json, "a") as stream:
-                    stream.write(json.dumps(line) + "\n")
+            for tool in given.tools.split(","):
+                one_run(given, tool, int(seed))
+
+
+def one_run(given: argparse.Namespace, tool: str, seed: int) -> None:
+    """One tool with one seed in a process of its own, unless the file has its line."""
+    key = {"data": given.data.name, "size": given.image_size, "tool": tool, "seed": seed}
+    known = given.json.read_text().splitlines() if given.json and given.json.is_file() else []
+    if any(key.items() <= json.loads(line).items() for line in known):
+        return
+    python = given.fastai_python if tool == "fastai" else sys.executable
+    command = [python, __file__, "--child", str(seed), "--tools", tool, "--data", str(given.data)]
+    command += ["--model", given.model, "--weights", str(given.weights)]
+    command += ["--image-size", str(given.image_size), "--epochs", str(given.epochs)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    line = json.dumps(key | json.loads(done.stdout.splitlines()[-1]))
+    print(line, flush=True)
+    if given.json:
+        with open(given.json, "a") as stream:
+            stream.write(line + "\n")
 
 
 def linked(data: Path, out: Path, classes: int | None) -> Path:
@@ -76,16 +89,16 @@ def linked(data: Path, out: Path, classes: int | None) -> Path:
 def child(given: argparse.Namespace) -> None:
     work = Path(tempfile.mkdtemp())
     try:
-        logits, labels, facts = globals()[f"run_{given.tool.replace('-', '_')}"](given, work)
+        logits, labels, facts = globals()[f"run_{given.tools.replace('-', '_')}"](given, work)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+    print(json.dumps({"cpu": spent(), **facts} | measured(logits, labels)))
+
+
+def spent() -> float:
+    """CPU seconds of this process and of the commands that it ran."""
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    seconds = sum(u.ru_utime + u.ru_stime for u in usage)
-    print(
-        json.dumps(
-            {"tool": given.tool, "seed": given.child, "cpu": round(seconds, 1), **facts} | measured(logits, labels)
-        )
-    )
+    return round(sum(u.ru_utime + u.ru_stime for u in usage), 1)
 
 
 def measured(log_p: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> dict[str, float]:
@@ -103,10 +116,11 @@ def run_fit(given: argparse.Namespace, work: Path, preset: str = "balanced") -> 
     """The exported file's own answers on the test folder."""
     out = work / "run"
     calibrant("fit", given.data, "--out", out, "--preset", preset, "--seed", given.child, *_common(given))
+    seconds = spent()  # what follows only reads the answers
     calibrant("predict", out / "model.onnx", "--data", given.data, "--split", "test", "--out", work / "test.parquet")
     found = json.loads((out / "fit.json").read_text())
     log_p, labels = through(work / "test.parquet", out / "calibrator.json")
-    return log_p, labels, {"chosen": found["steps"]["report"]["chosen"]}
+    return log_p, labels, {"chosen": found["steps"]["report"]["chosen"], "cpu": seconds}
 
 
 def run_fit_fast(given: argparse.Namespace, work: Path) -> tuple[Any, Any, dict[str, Any]]:

@@ -29,6 +29,19 @@ def _rates(_: click.Context, parameter: click.Parameter, text: str | None) -> fl
     return rates[0] if len(rates) == 1 else rates
 
 
+def _sides(_: click.Context, parameter: click.Parameter, text: str | None) -> int | list[int] | None:
+    """One number, or height x width."""
+    from calibrant.errors import ConfigError
+
+    if text is None:
+        return None
+    parts = text.lower().split("x")
+    if len(parts) > 2 or not all(part.strip().isdigit() for part in parts):
+        raise ConfigError(f'"{text}" is not a size', where="--image-size", fix="write 224, or height x width: 160x320")
+    numbers = [int(part) for part in parts]
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
 @click.command(short_help="Train a classifier on an image folder.")
 @click.argument("config", required=False, type=_PATH)
 @click.option(
@@ -45,7 +58,9 @@ def _rates(_: click.Context, parameter: click.Parameter, text: str | None) -> fl
     help="Start from timm's pretrained weights. Default: where they are in the cache or the hub answers.",
 )
 @click.option("--weights", type=_PATH, help="Start from a local checkpoint of the same model.")
-@click.option("--image-size", type=int, help="Pixels a side. Default: the model's own.")
+@click.option(
+    "--image-size", callback=_sides, metavar="N|HxW", help="Pixels a side, or 160x320. Default: the model's own."
+)
 @click.option("--loss", help="ce, vace, fedlas-ls, mbls, ... (default ce).")
 @click.option("--train-last", type=int, metavar="N", help="Only the last N stages and the classifier learn.")
 @click.option("--token-reduction", help="Vision transformers: evit, topk, tome, dynamicvit, ats ...")
@@ -83,6 +98,7 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
     calibrant train --recipe fedlas-ls/cub/vit-b16 --data CUB_200_2011 --out runs/cub
     calibrant train --data leaves --model vit_small_patch16_224 --token-reduction evit --keep-rate 0.25 --clca
     calibrant train --resume --out runs/leaves
+    calibrant train --resume --out runs/leaves --epochs 40
     torchrun --nproc-per-node 2 -m calibrant train cub.toml
     """
     from calibrant.errors import ConfigError
@@ -99,8 +115,9 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
             raise ConfigError("needs a token reduction", where="--clca", fix="add --token-reduction evit, or none")
         flags |= {"cla": True, "cache_tokens": 1}
     recipe = flags.pop("recipe", None)
-    if resume and config is None and recipe is None and not set(flags) - {"out"}:
-        resolved = resumed_config(flags.get("out", TrainConfig().out), list(settings))
+    if resume and config is None and recipe is None and not set(flags) - {"out", "epochs"}:
+        longer = [f"schedule.epochs={flags['epochs']}"] if "epochs" in flags else []
+        resolved = resumed_config(flags.get("out", TrainConfig().out), [*settings, *longer])
     else:
         table = laid_over(_scaled(_table_of(config, recipe), flags.get("epochs")), flags)
         if not table.get("data", {}).get("path") and not any(s.startswith("data.path=") for s in settings):

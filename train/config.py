@@ -44,7 +44,8 @@ class ModelConfig:
     name: str = "resnet18"
     pretrained: bool | Literal["auto"] = "auto"  # auto: where the weights are in the cache or the hub answers
     weights: Path | None = None
-    image_size: int | None = None  # None: the pretrained configuration's
+    image_size: int | tuple[int, int] | None = None  # a side, or [height, width]; None: the pretrained configuration's
+    in_chans: Literal[1, 3] = 3  # 1: the network sees the pictures in grey, its first layer has one channel
     crop_pct: float | None = None  # evaluation: share of the resized side that the crop keeps; None: the model's own
     normalise: Literal["model", "imagenet"] = (
         "model"  # mean and deviation of the pretrained configuration, or ImageNet's
@@ -84,7 +85,7 @@ class OptimizerConfig:
 class ScheduleConfig:
     """[schedule]"""
 
-    name: Literal["cosine", "step", "multistep", "constant"] = "cosine"
+    name: Literal["cosine", "onecycle", "plateau", "step", "multistep", "constant"] = "cosine"
     epochs: int = 0  # 0: 30 from scratch; on pretrained weights by the number of images, some 100 updates at least
     warmup_epochs: float | None = None  # None: 15 % of the updates on pretrained weights, else none
     cooldown_epochs: int = 0  # cosine: the last of the epochs, at min_lr
@@ -92,7 +93,9 @@ class ScheduleConfig:
     min_lr: float = 1e-6
     milestones: tuple[int, ...] = ()  # multistep
     decay_epochs: int = 30  # step
-    decay_rate: float = 0.1  # step and multistep
+    decay_rate: float = 0.1  # step, multistep and plateau
+    peak: float = 0.3  # onecycle: share of the updates at which the rate is highest
+    plateau_patience: int = 5  # plateau: epochs without a better engine.select after which the rate is lowered
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,7 @@ class EngineConfig:
     ema_warmup: bool = False
     select: Metric | None = None  # the epoch that is kept; None: nll on pretrained weights, else accuracy
     keep: Literal["auto", "best", "last"] = "auto"  # last: few validation images choose no epoch well
+    top_k: int = 0  # keep the model files of so many best epochs as well, in epochs/
     frozen_head: Literal["auto", "off"] = "auto"  # pretrained: a head on the frozen network is what has to be beaten
     patience: int | None = None  # stop after so many epochs without improvement
     checkpoint_minutes: float = 10.0  # besides after each epoch
@@ -199,7 +203,11 @@ def _check(config: TrainConfig, where: str | Path) -> None:
         ("optimizer.clip_norm", optimizer.clip_norm, 1e-12, 1e12),
         ("model.train_last", config.model.train_last, 1, 1e9),
         ("optimizer.head_lr_factor", optimizer.head_lr_factor, 0, 1e6),
-        ("model.image_size", config.model.image_size, 1, 65536),
+        *(("model.image_size", side, 1, 65536) for side in sides(config.model.image_size) or ()),
+        ("engine.top_k", engine.top_k, 0, 1e4),
+        ("schedule.peak", schedule.peak, 0, 1),
+        ("schedule.decay_rate", schedule.decay_rate, 0, 1),
+        ("schedule.plateau_patience", schedule.plateau_patience, 1, 1e6),
         ("augment.pad", config.augment.pad, 0, 1),
         ("augment.views", config.augment.views, 1, 1024),
         ("augment.jitter", config.augment.jitter, 0, 1),
@@ -217,8 +225,17 @@ def _check(config: TrainConfig, where: str | Path) -> None:
     _check_mixing(config, where)
     if data.val_fraction + data.test_fraction >= 1:
         raise ConfigError("data.val_fraction and data.test_fraction leave nothing to train on", where=where)
+    if schedule.name == "onecycle" and schedule.warmup_epochs:
+        raise ConfigError(
+            "onecycle warms up by itself", where="schedule.warmup_epochs", fix="set schedule.peak, the share of it"
+        )
     if schedule.name == "multistep" and not schedule.milestones:
         raise ConfigError("schedule multistep needs schedule.milestones = [epoch, ...]", where=where)
+
+
+def sides(image_size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    """Height and width of what the network takes; None: its own."""
+    return (image_size, image_size) if isinstance(image_size, int) else image_size
 
 
 def _check_mixing(config: TrainConfig, where: str | Path) -> None:

@@ -43,7 +43,7 @@ def resolved(config: TrainConfig, splits: Splits, device: torch.device) -> Train
     epochs = schedule.epochs or (_fine_tuning_epochs(images, batch * engine.accumulate) if tuned else SCRATCH_EPOCHS)
     warmup = schedule.warmup_epochs
     if warmup is None:
-        warmup = WARMUP_SHARE * epochs if tuned else 0.0
+        warmup = WARMUP_SHARE * epochs if tuned and schedule.name != "onecycle" else 0.0
     frozen_norms = engine.freeze_bn
     if frozen_norms == "auto":
         frozen_norms = "on" if tuned and not engine.sync_bn and (images < FEW_IMAGES or batch < SMALL_BATCH) else "off"

@@ -42,10 +42,10 @@ from calibrant.train.model.feature_model import FeatureModel
 from calibrant.train.model.network import build_network, zero_head
 from calibrant.train.model.synced_norm import Synced, sync_batch_norm
 from calibrant.train.run.checkpoint import remove_leftovers
-from calibrant.train.run.folder import CONFIG_FILE, MODEL_FILE, save_model
+from calibrant.train.run.folder import CONFIG_FILE, save_model
 from calibrant.train.run.history import History
 from calibrant.train.run.results import claim, write_results
-from calibrant.train.run.resume import state_to_go_on_from
+from calibrant.train.run.resume import more_epochs, state_to_go_on_from
 from calibrant.train.run.run_record import check_fingerprint, data_corrections, fingerprint_of, model_block, run_block
 from calibrant.train.seeds import seed_everything
 from calibrant.train.start_line import start_line
@@ -168,14 +168,14 @@ def _trainer(
     history = None
     if ranks.first:
         remove_leftovers(run)
-        if state is None:
+        if state is None or more_epochs(config):
             write_json(run / CONFIG_FILE, run_block(config, splits, made.preprocessing))
         epochs = state["position"]["epoch"] if state is not None else 0
         history = History(run, epochs=epochs, tensorboard=config.engine.tensorboard)
 
-    def save_best(best: FeatureModel) -> None:
+    def save_best(best: FeatureModel, path: Path) -> None:
         block = model_block(config, splits, made.preprocessing, made.counts, made.loss, made.corrections, best)
-        save_model(run / MODEL_FILE, best, block)
+        save_model(path, best, block)
 
     trainer = Trainer(config, parts, run, save_best=save_best, history=history, fingerprint=fingerprint)
     trainer.bad += made.bad

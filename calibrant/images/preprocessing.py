@@ -21,16 +21,21 @@ from calibrant.images.decode import MAX_PIXELS
 if TYPE_CHECKING:
     from PIL import Image
 
+Crop = Literal["center", "squash", "cover"]
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Shorter side to `resize` (or both sides, with crop "squash"), centre crop to `size`, (x/255 - mean) / std."""
+    """Shorter side to `resize`, centre crop to `size`, (x/255 - mean) / std.
+
+    With crop "squash" both sides go to `size`. With "cover" the picture is made small until it just covers `size`, of
+    which min(size) / resize is kept: the same as "center" for a square, and more of the picture for any other shape.
+    """
 
     size: tuple[int, int]  # height, width
     resize: int  # shorter side before the crop; not used by "squash"
-    crop: Literal["center", "squash"] = "center"
+    crop: Crop = "center"
     interpolation: Interpolation = "bicubic"
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
@@ -45,7 +50,7 @@ class Preprocessing:
             mean, std = tuple(map(float, block["mean"])), tuple(map(float, block["std"]))
             if len(mean) != 3 or len(std) != 3 or min(std) <= 0 or height < 1 or width < 1:
                 raise ValueError("size, mean or std out of range")
-            if block["crop"] not in ("center", "squash") or block["interpolation"] not in get_args(Interpolation):
+            if block["crop"] not in get_args(Crop) or block["interpolation"] not in get_args(Interpolation):
                 raise ValueError(f"{block['crop']} or {block['interpolation']} is not known")
             return cls(
                 (height, width),
@@ -62,13 +67,14 @@ class Preprocessing:
     def of_timm(cls, config: Mapping[str, Any], size: tuple[int, int]) -> Preprocessing:
         """What timm's evaluation does by its data configuration: shorter side to floor(size / crop_pct), then the crop.
 
-        Differs: crop_mode "border", which pads, is taken as "center".
+        For a size that is no square that is "cover", as in timm. Differs: crop_mode "border", which pads, is taken as
+        "center", and cover's box is not rounded to the pixels of a resized picture.
         """
         interpolation, mean, std = str(config["interpolation"]), config["mean"], config["std"]
         return cls(
             size,
-            math.floor(max(size) / float(config["crop_pct"])),
-            "squash" if config["crop_mode"] == "squash" else "center",
+            math.floor(min(size) / float(config["crop_pct"])),
+            "squash" if config["crop_mode"] == "squash" else "center" if size[0] == size[1] else "cover",
             interpolation if interpolation in get_args(Interpolation) else "bicubic",  # type: ignore[arg-type]
             (float(mean[0]), float(mean[1]), float(mean[2])),
             (float(std[0]), float(std[1]), float(std[2])),
@@ -85,7 +91,9 @@ class Preprocessing:
 
         height, width = self.size
         filter_ = getattr(Image.Resampling, self.interpolation.upper())
-        box = None if self.crop == "squash" else self._box(*image.size)
+        box = self._box(*image.size) if self.crop == "center" else None
+        if self.crop == "cover":
+            return np.asarray(image.resize((width, height), filter_, box=self._cover(*image.size)), dtype=np.uint8)
         if box is not None and self.interpolation in ("nearest", "box"):
             across, down = self._whole(*image.size)
             # These jump from pixel to pixel, so the rounding of a box's sides to float32 would choose others.
@@ -114,6 +122,13 @@ class Preprocessing:
         across, down = width / new_width, height / new_height
         right, bottom = (left + self.size[1]) * across, (top + self.size[0]) * down
         return left * across, top * down, min(right, width), min(bottom, height)
+
+    def _cover(self, width: int, height: int) -> tuple[float, float, float, float]:
+        """The largest centred part with the shape of `size`, and of that the share min(size) / resize of each side."""
+        scale = min(width / self.size[1], height / self.size[0]) * min(1.0, min(self.size) / self.resize)
+        across, down = scale * self.size[1], scale * self.size[0]
+        left, top = (width - across) / 2, (height - down) / 2
+        return left, top, left + across, top + down
 
     def normalise(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         """uint8 [..., H, W, 3] to float32 [..., 3, H, W], as the graph does it."""

@@ -23,7 +23,7 @@ def pixels(data: bytes) -> np.ndarray:  # type: ignore[type-arg]
         image = image.convert("RGB")
     height, width = PREPROCESSING["size"]
     kind = getattr(Image.Resampling, PREPROCESSING["interpolation"].upper())
-    box = None if PREPROCESSING["crop"] == "squash" else _box(*image.size)
+    box = {"squash": lambda *_: None, "center": _box, "cover": _cover}[PREPROCESSING["crop"]](*image.size)
     return np.asarray(image.resize((width, height), kind, box=box), dtype=np.uint8)
 
 
@@ -38,6 +38,14 @@ def _box(width: int, height: int) -> tuple[float, float, float, float]:
     across, down = width / new_width, height / new_height
     right, bottom = (left + size[1]) * across, (top + size[0]) * down
     return left * across, top * down, min(right, width), min(bottom, height)
+
+
+def _cover(width: int, height: int) -> tuple[float, float, float, float]:
+    size = PREPROCESSING["size"]
+    scale = min(width / size[1], height / size[0]) * min(1.0, min(size) / PREPROCESSING["resize"])
+    across, down = scale * size[1], scale * size[0]
+    left, top = (width - across) / 2, (height - down) / 2
+    return left, top, left + across, top + down
 
 
 class TritonPythonModel:

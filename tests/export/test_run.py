@@ -25,8 +25,9 @@ from calibrant.export.checks.parity import session
 from calibrant.export.graph.assemble import build_tail, raw_head, write_deployed
 from calibrant.images.image_set import ImageSet
 from calibrant.images.preprocessing import Preprocessing
-from calibrant.train.config import ModelConfig, TrainConfig
+from calibrant.train.config import ModelConfig, TrainConfig, train_config
 from calibrant.train.data.split import Splits
+from calibrant.train.engine import fit
 from calibrant.train.losses import create_loss
 from calibrant.train.model.feature_model import build_model
 from calibrant.train.run.folder import load_run, save_model
@@ -265,3 +266,16 @@ def test_a_fitted_abstain_threshold_travels_unless_an_adjustment_would_break_its
     assert export_run(run, tmp_path / "b.onnx", replace(plain, abstain_below=0.5)).abstain_below == 0.5
     assert export_run(run, tmp_path / "c.onnx", replace(plain, adjust=1.0)).abstain_below is None
     assert "without a prior adjustment" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_wide_grey_network_says_in_the_file_what_it_said_in_training(run: Path, tmp_path: Path) -> None:
+    table = {
+        "out": str(tmp_path / "wide"), "data": {"path": str(run.parent / "images")}, "schedule": {"epochs": 1},
+        "model": {"name": "test_resnet", "image_size": [24, 40], "in_chans": 1, "pretrained": False},
+        "engine": {"batch_size": 8, "tensorboard": False, "device": "cpu"},
+    }  # fmt: skip
+    card = export_run(fit(train_config(table)), tmp_path / "wide.onnx", ExportConfig())
+    assert (card.preprocessing.size, card.preprocessing.crop) == ((24, 40), "cover")
+    assert card.verify is not None
+    assert card.verify["predictions"]["max_diff"] < 1e-5

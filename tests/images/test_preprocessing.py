@@ -93,3 +93,31 @@ def test_a_picture_that_would_be_resized_into_a_huge_one_is_cut_first(monkeypatc
     monkeypatch.setattr("calibrant.images.preprocessing.MAX_PIXELS", 50_000)
     assert transform.pixels(long).shape == (16, 16, 3)
     assert max(across * down for across, down in made) < 50_000
+
+
+@pytest.mark.parametrize(("width", "height"), [(400, 200), (300, 200), (200, 400), (900, 200)])
+def test_cover_shows_the_largest_part_of_the_shape_asked_for(width: int, height: int) -> None:
+    """Against resizing the whole picture until it just covers 48 x 96 (over 0.8), and cutting out the middle."""
+    image = picture(width, height)
+    preprocessing = Preprocessing((48, 96), 60, "cover", "bilinear")
+    scale = max(120 / width, 60 / height)
+    whole = image.resize((round(width * scale), round(height * scale)), Image.Resampling.BILINEAR)
+    left, top = (whole.width - 96) // 2, (whole.height - 48) // 2
+    expected = np.asarray(whole.crop((left, top, left + 96, top + 48)), int)
+    got = preprocessing.pixels(image)
+    assert got.shape == (48, 96, 3)
+    assert np.abs(got.astype(int) - expected).mean() < 2
+
+
+def test_cover_of_a_square_is_center() -> None:
+    image = picture(300, 200)
+    centre, cover = (Preprocessing((64, 64), 80, crop).pixels(image) for crop in ("center", "cover"))
+    assert np.abs(centre.astype(int) - cover).max() <= 2
+
+
+def test_timm_covers_a_size_that_is_no_square() -> None:
+    config = {"interpolation": "bicubic", "mean": (0.5,) * 3, "std": (0.5,) * 3, "crop_pct": 0.8, "crop_mode": "center"}
+    wide = Preprocessing.of_timm(config, (48, 96))
+    assert (wide.crop, wide.resize) == ("cover", 60)
+    assert Preprocessing.of_timm(config, (48, 48)).crop == "center"
+    assert Preprocessing.from_dict(wide.to_dict(), where="card") == wide

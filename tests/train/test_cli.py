@@ -9,7 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from calibrant.errors import ConfigError, ModelError
+from calibrant.train import load_run
 from calibrant.train.cli import _scaled, search, train
+from calibrant.train.run.history import read_history
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ["--model", "test_resnet", "--image-size", "32", "--epochs", "1", "--device", "cpu", "--batch-size", "8"]
@@ -69,8 +71,31 @@ def test_the_same_line_with_resume_goes_on_and_another_is_refused(image_folder: 
     _call(*line)
     assert "best epoch 1" in _call("--resume", *out, "--set", "data.workers=1")
     assert "best epoch 1" in _call(*line, "--resume")
-    result = CliRunner().invoke(train, [*line, "--resume", "--epochs", "5"])
-    with pytest.raises(ConfigError, match="schedule.epochs was 1 and is 5"):
+    result = CliRunner().invoke(train, [*line, "--resume", "--lr", "5"])
+    with pytest.raises(ConfigError, match="optimizer.lr was 0.001 and is 5"):
+        raise result.exception or AssertionError
+
+
+def test_a_run_that_is_at_its_end_goes_on_with_more_epochs(image_folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    _call("--data", str(image_folder), *TINY, "--out", str(run), "--set", "engine.tensorboard=false")
+    _call("--resume", "--out", str(run), "--epochs", "3")
+    assert [line["epoch"] for line in read_history(run)] == [1, 2, 3]
+    assert json.loads((run / "config.json").read_text())["config"]["schedule"]["epochs"] == 3
+    _call("--resume", "--out", str(run))  # which is at its end again
+    assert len(read_history(run)) == 3
+    result = CliRunner().invoke(train, ["--resume", "--out", str(run), "--epochs", "2"])
+    with pytest.raises(ConfigError, match="schedule.epochs was 3 and is 2"):
+        raise result.exception or AssertionError
+
+
+def test_a_size_is_a_side_or_height_x_width(image_folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    _call("--data", str(image_folder), *TINY, "--out", str(run), "--image-size", "32x48", "--set",
+          "engine.tensorboard=false")  # fmt: skip
+    assert load_run(run).preprocessing.size == (32, 48)
+    result = CliRunner().invoke(train, ["--data", str(image_folder), "--image-size", "32*48"])
+    with pytest.raises(ConfigError, match="height x width"):
         raise result.exception or AssertionError
 
 

@@ -429,3 +429,41 @@ def test_a_compiled_network_trains_to_the_weights_of_a_plain_one(small: Small, t
     assert plain.keys() == compiled.keys()
     for name, value in plain.items():
         torch.testing.assert_close(compiled[name], value, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("schedule", ["onecycle", "plateau"])
+def test_one_cycle_and_plateau_go_on_exactly(small: Small, tmp_path: Path, schedule: str) -> None:
+    config = small(f"schedule.name={schedule}", "schedule.epochs=4", "schedule.plateau_patience=1", "engine.top_k=2",
+                   "schedule.decay_rate=0.5", "engine.select=nll")  # fmt: skip
+    whole = fit(replace(config, out=tmp_path / "whole"))
+
+    def stop(epoch: Epoch) -> None:
+        if epoch.epoch == 2:
+            raise _StopError
+
+    with pytest.raises(_StopError):
+        fit(replace(config, out=tmp_path / "parts"), on_epoch=stop)
+    run = fit(resumed_config(tmp_path / "parts", []), resume=True)
+    for name in (CHECKPOINT_FILE, MODEL_FILE):
+        assert (run / name).read_bytes() == (whole / name).read_bytes(), name
+    kept = [sorted(p.name for p in (r / "epochs").iterdir()) for r in (whole, run)]
+    assert kept[0] == kept[1]
+    lines = [json.loads(x) for x in (whole / "metrics.jsonl").read_text().splitlines()]
+    best = sorted(lines, key=lambda line: line["val"]["nll"])[:2]
+    assert kept[0] == sorted(f"epoch-{line['epoch']:04d}.safetensors" for line in best)
+    model = load_run(whole / "epochs" / kept[0][0])
+    assert model.run == whole
+    assert model.source().model["run"] == "whole"
+
+
+def test_wide_grey_pictures_train_mix_and_are_predicted_as_they_were_validated(
+    small: Small, image_folder: Path, tmp_path: Path
+) -> None:
+    config = small("model.image_size=[24, 40]", "model.in_chans=1", "augment.superpixel_mix=2", "schedule.epochs=3",
+                   "augment.superpixels=[4, 8]", "augment.mix_prob=0.5", "augment.transplant=0.5")  # fmt: skip
+    run = fit(config)
+    model = load_run(run)
+    assert (model.preprocessing.size, model.preprocessing.crop) == ((24, 40), "cover")
+    again = predict_run(run, image_folder, tmp_path / "again.parquet", split="val")
+    first = read_predictions(run / "predictions" / "val.parquet")
+    np.testing.assert_allclose(read_predictions(again).logits, first.logits, rtol=1e-5, atol=1e-6)

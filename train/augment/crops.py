@@ -87,13 +87,14 @@ class Augmentation:
     def _random_resized(self, pixels: Pixels, u: NDArray[np.float64]) -> Pixels:
         """A box of a random share of the area and a random aspect ratio (log-uniform), resized to the crop.
 
-        Differs from torchvision: one draw, cut to the image, where torchvision draws again up to ten times.
+        The ratio is relative to the shape of the network's input, which is torchvision's for a square. Differs: one
+        draw, cut to the image, where torchvision draws again up to ten times.
         """
         height, width = pixels.shape[:2]
         low, high = self.config.scale
         area = height * width * (low + (high - low) * u[2])
         r0, r1 = map(math.log, self.config.ratio)
-        ratio = math.exp(r0 + (r1 - r0) * u[3])
+        ratio = math.exp(r0 + (r1 - r0) * u[3]) * self.width / self.height
         w, h = min(width, math.sqrt(area * ratio)), min(height, math.sqrt(area / ratio))
         left, top = u[1] * (width - w), u[0] * (height - h)
         return self._box(pixels, (left, top, left + w, top + h))

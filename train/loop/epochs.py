@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from calibrant.calibration.metrics.table import metric
 
@@ -32,6 +33,8 @@ class Position:
     best_tie: float | None = None  # NLL of the best epoch: decides between equal accuracies
     best_epoch: int = 0  # 0 beside a best: the head on the frozen network
     stale: int = 0  # epochs since the best one
+    schedule: dict[str, Any] = field(default_factory=dict)  # state of a plateau
+    top: list[list[float]] = field(default_factory=list)  # [epoch, metric, NLL] of the epochs whose models are kept
 
 
 def is_better(val: dict[str, float], best: float | None, best_tie: float | None, *, by: str) -> bool:

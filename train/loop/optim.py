@@ -57,11 +57,26 @@ def build_optimizer(config: TrainConfig, network: FeatureModel, loss: nn.Module)
 
 
 def build_schedule(config: TrainConfig, optimizer: torch.optim.Optimizer, updates_per_epoch: int) -> Any:
-    """timm's scheduler by updates; `step_update(n)` alone decides the rates after n updates, so it needs no saving."""
+    """A scheduler by updates; but for plateau, `step_update(n)` alone decides the rates, so it needs no saving."""
     from timm.scheduler import create_scheduler_v2
+
+    from calibrant.train.loop.schedules import OneCycle, Plateau
 
     s, lr = config.schedule, config.optimizer.lr
     assert lr is not None
+    if s.name == "onecycle":
+        return OneCycle(optimizer, updates=s.epochs * updates_per_epoch, peak=s.peak)
+    if s.name == "plateau":
+        assert config.engine.select is not None  # decided by defaults.resolved()
+        return Plateau(
+            optimizer,
+            factor=s.decay_rate,
+            patience=s.plateau_patience,
+            warmup_updates=round((s.warmup_epochs or 0.0) * updates_per_epoch),
+            warmup_lr=min(s.warmup_lr, lr),
+            min_lr=min(s.min_lr, lr),
+            by=config.engine.select,
+        )
     scheduler, _ = create_scheduler_v2(
         optimizer,
         sched=s.name,

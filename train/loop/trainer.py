@@ -27,8 +27,10 @@ from calibrant.train.loop.frozen_head import put
 from calibrant.train.loop.interrupts import Interrupts
 from calibrant.train.loop.mixing import mixed
 from calibrant.train.loop.parts import Parts, autocast
+from calibrant.train.loop.schedules import Plateau
 from calibrant.train.model.feature_model import FeatureModel
 from calibrant.train.run.checkpoint import save_checkpoint
+from calibrant.train.run.epoch_files import keep_top
 from calibrant.train.run.folder import CHECKPOINT_FILE, MODEL_FILE
 from calibrant.train.run.history import History
 from calibrant.train.seeds import seed_everything
@@ -43,7 +45,7 @@ class Trainer:
         parts: Parts,
         run: Path,
         *,
-        save_best: Callable[[FeatureModel], None],
+        save_best: Callable[[FeatureModel, Path], None],
         history: History | None,
         fingerprint: dict[str, Any],
     ) -> None:
@@ -196,9 +198,13 @@ class Trainer:
         best = self._is_kept(val)
         if best:
             if parts.ranks.first:
-                self.save_best(self.evaluated())
+                self.save_best(self.evaluated(), self.run / MODEL_FILE)
             at.best, at.best_tie, at.best_epoch = val[self._metric], val["nll"], at.epoch + 1
         at.stale = 0 if best else at.stale + 1
+        self._keep_top(val)
+        if isinstance(parts.schedule, Plateau):
+            parts.schedule.after_epoch(val[self._metric], at.update)
+            at.schedule = parts.schedule.state_dict()
         train_loss = at.loss_sum / max(1, at.loss_rows)
         at.epoch, at.step, at.loss_sum, at.loss_rows = at.epoch + 1, 0, 0.0, 0
         seconds = time.monotonic() - started
@@ -212,6 +218,19 @@ class Trainer:
             self.history.append(line)
         self._checkpoint()
         return Epoch(at.epoch, self.config.schedule.epochs, train_loss, val, best, seconds)
+
+    def _keep_top(self, val: dict[str, float]) -> None:
+        """Beside the file that the run ends with, those of the best epochs (engine.top_k)."""
+        at, k = self.at, self.config.engine.top_k
+        if not k:
+            return
+
+        def save(path: Path) -> None:
+            self.save_best(self.evaluated(), path)
+
+        entry = [float(at.epoch + 1), val[self._metric], val["nll"]]
+        first = self.parts.ranks.first
+        at.top = keep_top(self.run, at.top, entry, k=k, by=self._metric, save=save if first else None)
 
     def _is_kept(self, val: dict[str, float]) -> bool:
         """With `keep = last` only the end of the schedule is compared, and with the frozen head only: of few images
@@ -236,7 +255,7 @@ class Trainer:
         before = {name: t.clone() for name, t in layer.state_dict().items()}
         put(parts.network, head)
         val = validation_metrics(*self.validate(parts.network))
-        self.save_best(parts.network)
+        self.save_best(parts.network, self.run / MODEL_FILE)
         layer.load_state_dict(before)
         at.best, at.best_tie = val[self._metric], val["nll"]
         seconds = time.monotonic() - started
@@ -309,6 +328,8 @@ class Trainer:
             self._scaler.load_state_dict(state["scaler"])
         self.bad = [BadImage(*pair) for pair in state["bad_images"]]
         self.at = Position(**state["position"])
+        if isinstance(parts.schedule, Plateau) and self.at.schedule:
+            parts.schedule.load_state_dict(self.at.schedule)
         if parts.schedule is not None:
             parts.schedule.step_update(self.at.update)
 

@@ -7,6 +7,7 @@ from typing import Literal
 from calibrant.errors import ConfigError
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.model.feature_model import FeatureModel
+from calibrant.train.model.grey import is_grey
 
 
 def evaluation_transform(
@@ -33,4 +34,7 @@ def evaluation_transform(
     if normalise == "imagenet":
         plain = Preprocessing((height, width), height)
         config = {**config, "mean": plain.mean, "std": plain.std}
+    if is_grey(network):
+        same = {key: (sum(config[key]) / len(config[key]),) * 3 for key in ("mean", "std")}
+        config = {**config, **same}
     return Preprocessing.of_timm({**config, "crop_pct": crop_pct}, (height, width))

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from calibrant.errors import ModelError, did_you_mean
 from calibrant.train.model.foreign import foreign_network, is_foreign
+from calibrant.train.model.grey import see_in_grey
 from calibrant.train.model.recipes import RECIPES, find_recipe
 from calibrant.train.model.weights import loading_results, must_answer_from_cache, offline_if, require_loaded
 
@@ -153,6 +154,7 @@ def build_model(
         raise ModelError(f"{name} cannot be built: {first}", where=weights or "model") from None
     if weights is not None:
         require_loaded(network, loaded, name, weights)
+    see_in_grey(network, int(options.get("in_chans", 3)), name)
     if small_stem:
         use_small_stem(network)
     if token_reduction is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 
 from calibrant.errors import ModelError
 from calibrant.images.preprocessing import Preprocessing
-from calibrant.train.config import TrainConfig
+from calibrant.train.config import ModelConfig, TrainConfig, sides
 from calibrant.train.model.evaluation_transform import evaluation_transform
 from calibrant.train.model.feature_model import FeatureModel, build_model
 
@@ -14,16 +16,15 @@ from calibrant.train.model.feature_model import FeatureModel, build_model
 def build_network(config: TrainConfig, num_classes: int) -> tuple[FeatureModel, Preprocessing]:
     """The network and the evaluation transform that its pretrained configuration asks for."""
     m = config.model
-    size = None if m.image_size is None else (m.image_size, m.image_size)
     network = build_model(
         m.name,
         num_classes,
         pretrained=m.pretrained is True,
         weights=m.weights,
-        input_size=size,
+        input_size=sides(m.image_size),
         token_reduction=m.token_reduction,
         small_stem=m.small_stem,
-        **m.options,
+        **options_of(m),
     )
     if m.freeze == "backbone":
         freeze_backbone(network)
@@ -32,6 +33,11 @@ def build_network(config: TrainConfig, num_classes: int) -> tuple[FeatureModel, 
     if config.engine.grad_checkpointing:
         _recompute(network, m.name)
     return network, evaluation_transform(network, crop_pct=m.crop_pct, normalise=m.normalise, small_stem=m.small_stem)
+
+
+def options_of(model: ModelConfig) -> dict[str, Any]:
+    """What the constructor is told, and a run writes down to build the network again."""
+    return {**({} if model.in_chans == 3 else {"in_chans": model.in_chans}), **model.options}
 
 
 def freeze_backbone(network: FeatureModel) -> None:

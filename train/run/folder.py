@@ -2,7 +2,7 @@
 
 A run folder holds config.json (the resolved configuration and where it ran), model.safetensors (the best epoch; a JSON
 block in its header describes it, so this one file is enough to use the model), checkpoint.safetensors (to resume),
-metrics.jsonl, predictions/*.parquet and tb/.
+metrics.jsonl, predictions/*.parquet, tb/ and, where asked for, epochs/ with the files of the best epochs.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from calibrant.errors import FormatError
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.losses.shared.gauge import check_gauge, gauged
 from calibrant.train.model.feature_model import FeatureModel, build_model
+from calibrant.train.run.epoch_files import FOLDER as EPOCHS_FOLDER
 from calibrant.train.vit.config import TokenReduction, stored
 
 FORMAT_VERSION = 1
@@ -123,7 +124,7 @@ def load_run(path: str | Path) -> TrainedModel:
         absorbed,
         None if norm is None else (float(norm[0]), float(norm[1])),
         sha256_of(file),
-        file.parent,
+        file.parent.parent if file.parent.name == EPOCHS_FOLDER else file.parent,
     )
 
 

@@ -17,6 +17,7 @@ from calibrant.train.data.split import Splits
 from calibrant.train.evaluate import EvalSource
 from calibrant.train.loop.parts import Parts
 from calibrant.train.predict import write_predictions
+from calibrant.train.run.epoch_files import FOLDER as EPOCHS_FOLDER
 from calibrant.train.run.folder import CHECKPOINT_FILE, CONFIG_FILE, MODEL_FILE, load_run
 from calibrant.train.vit.gallery import write_gallery
 
@@ -36,7 +37,8 @@ def claim(run: Path, *, overwrite: bool) -> None:
             )
         for name in (MODEL_FILE, CHECKPOINT_FILE, CONFIG_FILE, "metrics.jsonl", BAD_IMAGES_FILE):
             (run / name).unlink(missing_ok=True)
-        for file in [*(run / "predictions").glob("*.parquet"), *(run / "tb").glob("events.*")]:
+        epochs = (run / EPOCHS_FOLDER).glob("epoch-*.safetensors")
+        for file in [*(run / "predictions").glob("*.parquet"), *(run / "tb").glob("events.*"), *epochs]:
             file.unlink()
     try:
         run.mkdir(parents=True, exist_ok=True)

@@ -21,6 +21,8 @@ FREE_ON_RESUME = (
     "engine.checkpoint_minutes",
     "engine.checkpoint_updates",
 )
+# What may grow: a run that is at its end goes on from there.
+GROWS_ON_RESUME = "schedule.epochs"
 
 
 def resumed_config(out: Path, overrides: Sequence[str] = ()) -> TrainConfig:
@@ -35,12 +37,20 @@ def _refuse_changes(config: TrainConfig, run: Path) -> None:
     before, now = flat(to_table(train_config(read_config(run)["config"], where=run))), flat(to_table(config))
     for key in sorted({*before, *now}):
         free = key in FREE_ON_RESUME or key in ("out", "data.path")  # the images themselves are compared
-        if not free and before.get(key) != now.get(key):
+        grown = key == GROWS_ON_RESUME and now[key] > before[key]
+        if not free and not grown and before.get(key) != now.get(key):
             raise ConfigError(
                 f"{key} was {before.get(key)} and is {now.get(key)}, which cannot change when a run goes on",
                 where=run,
-                fix=f"only {', '.join(FREE_ON_RESUME)} may; start a new run for anything else",
+                fix=f"only {', '.join(FREE_ON_RESUME)} may, and {GROWS_ON_RESUME} may grow; "
+                "start a new run for anything else",
             )
+
+
+def more_epochs(config: TrainConfig) -> bool:
+    """Whether the run in `config.out` was planned to be shorter."""
+    before = train_config(read_config(config.out)["config"], where=config.out)
+    return config.schedule.epochs > before.schedule.epochs
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

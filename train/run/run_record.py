@@ -27,6 +27,7 @@ from calibrant.train.losses.prior import weight_strength
 from calibrant.train.losses.shared.loss import Loss
 from calibrant.train.model.feature_model import FeatureModel
 from calibrant.train.model.foreign import kept_options
+from calibrant.train.model.network import options_of
 from calibrant.train.run.checkpoint import environment
 from calibrant.train.run.folder import FORMAT_VERSION
 
@@ -70,7 +71,7 @@ def model_block(
     reduction = config.model.token_reduction
     return {
         "model": {
-            "name": config.model.name, "options": kept_options(network.network, config.model.options),
+            "name": config.model.name, "options": kept_options(network.network, options_of(config.model)),
             "cosine_head": loss.needs_cosines,
             "small_stem": config.model.small_stem,
             "token_reduction": None if reduction is None else to_table(reduction),

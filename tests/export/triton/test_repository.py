@@ -5,7 +5,7 @@ import io
 import sys
 import types
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.errors import ConfigError
 from calibrant.export.checks.parity import session
 from calibrant.export.triton.repository import TritonConfig, export_triton, kserve_manifest, text
-from calibrant.images.preprocessing import Preprocessing
+from calibrant.images.preprocessing import Crop, Preprocessing
 
 from ..conftest import CLASSES, pixels
 
@@ -104,6 +104,10 @@ def test_ensemble_decodes_what_was_evaluated(deployed: Path, tmp_path: Path, mon
     expected = Preprocessing((16, 16), 16).pixels(picture)
     np.testing.assert_array_equal(answers[0].tensors[0].values, np.stack([expected] * 2))
     assert "cannot be decoded" in answers[1].error
+    for crop in get_args(Crop):
+        wide = Preprocessing((12, 20), 16, crop)
+        monkeypatch.setattr(module, "PREPROCESSING", wide.to_dict())
+        np.testing.assert_array_equal(module.pixels(data.getvalue()), wide.pixels(picture))
     grey, data = Image.fromarray(np.full((20, 20), 0x80FF, np.uint16)), io.BytesIO()
     grey.save(data, "PNG")
     assert (module.pixels(data.getvalue()) == 0x80).all()

@@ -54,11 +54,14 @@ def _random_crop(image: Image.Image, preprocessing: Preprocessing, rng: np.rando
     for _ in range(_TRIES):
         area = width * height * rng.uniform(*_AREA)
         ratio = math.exp(rng.uniform(math.log(_RATIO[0]), math.log(_RATIO[1])))
+        ratio *= preprocessing.size[1] / preprocessing.size[0]
         w, h = math.sqrt(area * ratio), math.sqrt(area / ratio)
         if w <= width and h <= height:
             break
     else:
-        w = h = float(min(width, height))
+        across, down = preprocessing.size[1], preprocessing.size[0]
+        scale = min(width / across, height / down)
+        w, h = scale * across, scale * down
     left, top = rng.uniform(0, width - w), rng.uniform(0, height - h)
     filter_ = getattr(Pillow.Resampling, preprocessing.interpolation.upper())
     size = (preprocessing.size[1], preprocessing.size[0])
