@@ -27,7 +27,7 @@ from calibrant.images.image_set import ImageSet
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.config import ModelConfig, TrainConfig, train_config
 from calibrant.train.data.split import Splits
-from calibrant.train.engine import fit
+from calibrant.train.engine import fit as train_run
 from calibrant.train.losses import create_loss
 from calibrant.train.model.feature_model import build_model
 from calibrant.train.run.folder import load_run, save_model
@@ -275,7 +275,7 @@ def test_a_wide_grey_network_says_in_the_file_what_it_said_in_training(run: Path
         "model": {"name": "test_resnet", "image_size": [24, 40], "in_chans": 1, "pretrained": False},
         "engine": {"batch_size": 8, "tensorboard": False, "device": "cpu"},
     }  # fmt: skip
-    card = export_run(fit(train_config(table)), tmp_path / "wide.onnx", ExportConfig())
+    card = export_run(train_run(train_config(table)), tmp_path / "wide.onnx", ExportConfig())
     assert (card.preprocessing.size, card.preprocessing.crop) == ((24, 40), "cover")
     assert card.verify is not None
     assert card.verify["predictions"]["max_diff"] < 1e-5
