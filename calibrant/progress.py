@@ -1,7 +1,8 @@
 """Progress bars and plain tables for the command line.
 
-Where no terminal is, nothing is shown; with CALIBRANT_PROGRESS=lines in the environment a line for each second of work
-goes to stderr ("what: 12 of 60 unit"), for a program that follows.
+Where no terminal is, a line goes to stderr now and then ("what: 12 of 60 unit"), the first after ten seconds of work,
+the next ones ever more rarely. CALIBRANT_PROGRESS in the environment says otherwise: `lines` for two a second, for a
+program that follows; `off` for none.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ T = TypeVar("T")
 
 def progress(items: Iterable[T], *, what: str, total: int | None = None, unit: str = "it") -> Iterable[T]:
     """The items, with a bar on stderr that shows only on a terminal and only once the work has taken a second."""
-    if _lines_wanted():
-        return _lines(items, what, total, unit)
-    if not sys.stderr.isatty():
+    if _wanted() == "off":
         return items
+    if _wanted() == "lines" or not sys.stderr.isatty():
+        return _lines(items, what, total, unit)
     from tqdm import tqdm
 
     bar: Iterable[T] = tqdm(items, desc=what, total=total, unit=unit, delay=1.0, leave=False, dynamic_ncols=True)
@@ -29,37 +30,46 @@ def progress(items: Iterable[T], *, what: str, total: int | None = None, unit: s
 
 def bar(*, what: str, total: int | None = None, unit: str = "it") -> Any:
     """A bar to be moved by hand (`update(n)`, `close()`), for work that is not a loop over items."""
-    if _lines_wanted():
+    wanted = _wanted()
+    if wanted == "lines" or not (wanted == "off" or sys.stderr.isatty()):
         return _Lines(what, total, unit)
     from tqdm import tqdm
 
-    return tqdm(
-        desc=what, total=total, unit=unit, delay=1.0, leave=False, dynamic_ncols=True, disable=not sys.stderr.isatty()
-    )
+    return tqdm(desc=what, total=total, unit=unit, delay=1.0, leave=False, dynamic_ncols=True, disable=wanted == "off")
 
 
-def _lines_wanted() -> bool:
-    return os.environ.get("CALIBRANT_PROGRESS") == "lines"
+def _wanted() -> str:
+    return os.environ.get("CALIBRANT_PROGRESS", "")
 
 
 class _Lines:
-    """What of tqdm is used, as a line at most every `seconds`."""
+    """What of tqdm is used, a line every `seconds` at most; in a log after `first` seconds, then ever more rarely."""
 
     seconds = 0.5
+    first, grows = 10.0, 1.5
 
     def __init__(self, what: str, total: int | None, unit: str) -> None:
         self.what, self.total, self.unit = what, total, unit
         self.done, self._said = 0, time.monotonic()
+        self._wait = self.seconds if _wanted() == "lines" else self.first
 
     def update(self, n: int = 1) -> None:
         self.done += n
-        if time.monotonic() - self._said >= self.seconds:
+        if time.monotonic() - self._said >= self._wait:
             self._said = time.monotonic()
+            if _wanted() != "lines":
+                self._wait *= self.grows
             of = "" if self.total is None else f" of {self.total:,}"
             print(f"{self.what}: {self.done:,}{of} {self.unit}", file=sys.stderr, flush=True)  # noqa: T201
 
     def close(self) -> None:
         pass
+
+    def __enter__(self) -> _Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _lines(items: Iterable[T], what: str, total: int | None, unit: str) -> Iterable[T]:

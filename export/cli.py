@@ -10,8 +10,15 @@ import click
 
 from calibrant.command_group import DefaultCommandGroup
 from calibrant.errors import CheckFailed, ConfigError
+from calibrant.overwrite import OVERWRITE, refuse_to_replace
+from calibrant.words import Words
 
 PATH = click.Path(path_type=Path)
+_METHODS = Words(lambda: ("auto", "static", "dynamic", "fp16"))
+_RANGES = Words(lambda: ("minmax", "percentile", "entropy"))
+_KNOBS = Words(lambda: ("baked", "runtime", "required"))
+_INPUTS = Words(lambda: ("uint8", "float32"))
+_SCORES = Words(lambda: ("energy", "max-softmax", "feature-norm", "none"))
 
 
 @click.group(cls=DefaultCommandGroup, default_command="run", context_settings={"help_option_names": ["-h", "--help"]})
@@ -31,10 +38,14 @@ def export() -> None:
 @click.option("--adjust", type=float, help="TOTAL strength of the prior correction; 1 is Bayes' rule. Default: none.")
 @click.option("--target-prior", help='"uniform" (the default when adjusting), shares like 0.2,0.8, or a .json file.')
 @click.option("--prior-floor", type=float, help="Raise smaller shares of the priors to this, for classes never seen.")
-@click.option("--knobs", help="baked (folded into the weights), runtime (inputs with defaults) or required (inputs).")
-@click.option("--input", "input", help="uint8 (NHWC, normalised in the graph) or float32 (NCHW, normalised by you).")
+@click.option(
+    "--knobs", type=_KNOBS, help="baked (folded into the weights), runtime (inputs with defaults) or required (inputs)."
+)
+@click.option(
+    "--input", "input", type=_INPUTS, help="uint8 (NHWC, normalised in the graph) or float32 (NCHW, normalised by you)."
+)
 @click.option("--features/--no-features", default=None, help="Also put out the feature vector.")
-@click.option("--ood", help="Add an out-of-distribution score: energy, max-softmax or feature-norm.")
+@click.option("--ood", type=_SCORES, help="Add an out-of-distribution score: energy, max-softmax or feature-norm.")
 @click.option("--opset", type=int, help="ONNX opset, 18 unless given.")
 @click.option("--abstain-below", type=float, help="Confidence under which a server answers that it does not know.")
 @click.option("--name", help="Name of the model in the file.")
@@ -43,8 +54,9 @@ def export() -> None:
 @click.option("--licence", "--license", "licence", help="SPDX name of the model's licence.")
 @click.option("--images", type=PATH, help="Folder of real images for the comparison with torch.")
 @click.option("--verify/--no-verify", default=None, help="Compare with torch before the file appears (default).")
+@OVERWRITE
 @click.option("--json", "as_json", is_flag=True, help="The model card as JSON on stdout.")
-def export_command(run: Path, out: Path, config: Path | None, as_json: bool, **options: Any) -> None:
+def export_command(run: Path, out: Path, config: Path | None, overwrite: bool, as_json: bool, **options: Any) -> None:
     """Write RUN, a folder made by `calibrant train`, as one ONNX file.
 
     \b
@@ -59,6 +71,7 @@ def export_command(run: Path, out: Path, config: Path | None, as_json: bool, **o
     settings.update({k: v for k, v in options.items() if v is not None})
     where = "calibrant export" if config is None else f"{config} [export]"
     _check_out(out)
+    refuse_to_replace(out, overwrite=overwrite)
     card = export_run(run, out, build(ExportConfig, settings, where=where))
     click.echo(json.dumps(card.to_dict(), indent=2, ensure_ascii=False) if as_json else summary(card, out))
 
@@ -71,6 +84,7 @@ def export_command(run: Path, out: Path, config: Path | None, as_json: bool, **o
 @click.option("--predictions", type=PATH, help="Predictions whose NLL and ECE must come out. Default: the run's own.")
 @click.option("--reseal", is_flag=True, help="Let a file that another tool changed be edited again, if it is equal.")
 @click.option("--out", type=PATH, help="With --reseal: write here instead of changing MODEL.onnx in place.")
+@OVERWRITE
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON on stdout.")
 def verify(
     model: Path,
@@ -80,6 +94,7 @@ def verify(
     predictions: Path | None,
     reseal: bool,
     out: Path | None,
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Compare MODEL.onnx with what it came from: a run at every optimisation level, or the file it was adopted from.
@@ -91,6 +106,7 @@ def verify(
     """
     from calibrant.artifacts.onnx_file import OnnxFile
 
+    refuse_to_replace(out, overwrite=overwrite)
     if reseal:
         _reseal(model, against, images, out, as_json)
         return
@@ -177,11 +193,18 @@ def triton(
 )
 @click.option("--calibration", type=PATH, help="Images for the ranges, labels not needed. Default: some of --data.")
 @click.option("--samples", type=int, default=512, show_default=True, help="Images for ranges and corrections.")
-@click.option("--method", default="auto", show_default=True, help="static (CNN), dynamic (transformer), fp16 (GPU).")
-@click.option("--ranges", default="minmax", show_default=True, help="minmax, percentile or entropy.")
+@click.option(
+    "--method",
+    type=_METHODS,
+    default="auto",
+    show_default=True,
+    help="static (CNN), dynamic (transformer), fp16 (GPU).",
+)
+@click.option("--ranges", type=_RANGES, default="minmax", show_default=True, help="minmax, percentile or entropy.")
 @click.option(
     "--keep-float", help='Blocks that stay float, "a,b", or "none". Default: those that measure as sensitive.'
 )
+@OVERWRITE
 @click.option("--json", "as_json", is_flag=True, help="Everything measured as JSON on stdout.")
 def quantize(
     model: Path,
@@ -192,6 +215,7 @@ def quantize(
     method: str,
     ranges: str,
     keep_float: str | None,
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Make a smaller, faster MODEL.onnx; re-fit its temperature and show what every setting costs.
@@ -203,6 +227,7 @@ def quantize(
     from calibrant.export.quantization.report import lines
 
     _check_out(out)
+    refuse_to_replace(out, overwrite=overwrite)
     keep = None if keep_float is None else [b.strip() for b in keep_float.split(",") if b.strip() not in ("", "none")]
     result = quantize_folders(
         model, out, data, calibration, samples=samples, method=method, ranges=ranges, keep_float=keep

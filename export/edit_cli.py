@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.errors import CheckFailed, ConfigError, FormatError
+from calibrant.overwrite import OVERWRITE, refuse_to_replace
 
 PATH = click.Path(path_type=Path)
 
@@ -45,15 +49,32 @@ def inspect(model: Path, as_json: bool, as_markdown: bool, check: bool) -> None:
         raise FormatError("an ONNX file without a calibrant block has no card", where=model)
 
 
-OUT = click.option("--out", type=PATH, help="Write here instead of changing MODEL.onnx in place.")
+_Edit = Callable[..., None]
+
+
+def writes(command: _Edit) -> _Edit:
+    """Where an editor writes, and how it says what it made: an option each, checked before anything is done."""
+
+    @functools.wraps(command)
+    def checked(*, out: Path | None, overwrite: bool, as_json: bool, **given: Any) -> None:
+        refuse_to_replace(out, overwrite=overwrite)
+        command(out=out, as_json=as_json, **given)
+
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="The model card as JSON on stdout."),
+        OVERWRITE,
+        click.option("--out", type=PATH, help="Write here instead of changing MODEL.onnx in place."),
+    ):
+        checked = option(checked)
+    return checked
 
 
 @click.command()
 @click.argument("model", type=PATH)
 @click.argument("calibrator", type=PATH, required=False)
 @click.option("--remove", is_flag=True, help="Take the calibrator out.")
-@OUT
-def recalibrate(model: Path, calibrator: Path | None, remove: bool, out: Path | None) -> None:
+@writes
+def recalibrate(model: Path, calibrator: Path | None, remove: bool, out: Path | None, as_json: bool) -> None:
     """Put another calibrator into MODEL.onnx, without torch and without its run.
 
     \b
@@ -64,7 +85,11 @@ def recalibrate(model: Path, calibrator: Path | None, remove: bool, out: Path | 
 
     if remove == (calibrator is not None):
         raise ConfigError("give a calibrator.json, or --remove", where="calibrant recalibrate")
-    _done(edit.recalibrate(model, None if calibrator is None else Calibrator.load(calibrator), out=out), out or model)
+    _done(
+        edit.recalibrate(model, None if calibrator is None else Calibrator.load(calibrator), out=out),
+        out or model,
+        as_json,
+    )
 
 
 @click.command()
@@ -81,7 +106,7 @@ def recalibrate(model: Path, calibrator: Path | None, remove: bool, out: Path | 
     help="Labelled predictions of this model: an estimate needs them, and sets and threshold are fitted again on them.",
 )
 @click.option("--train-prior", help="Shares of the training set, for a file that does not know them.")
-@OUT
+@writes
 def adjust(
     model: Path,
     strength: float | None,
@@ -89,6 +114,7 @@ def adjust(
     labelled: Path | None,
     train_prior: str | None,
     out: Path | None,
+    as_json: bool,
 ) -> None:
     """Correct MODEL.onnx for another class prior, or by another strength.
 
@@ -99,15 +125,15 @@ def adjust(
     from calibrant.export import edit
 
     card = edit.adjust(model, strength, target_prior=target_prior, train_prior=train_prior, labelled=labelled, out=out)
-    _done(card, out or model)
+    _done(card, out or model, as_json)
 
 
 @click.command("set-threshold")
 @click.argument("model", type=PATH)
 @click.argument("confidence", type=float, required=False)
 @click.option("--never", is_flag=True, help="Take the threshold out.")
-@OUT
-def set_threshold(model: Path, confidence: float | None, never: bool, out: Path | None) -> None:
+@writes
+def set_threshold(model: Path, confidence: float | None, never: bool, out: Path | None, as_json: bool) -> None:
     """Set the confidence under which a server abstains.
 
     \b
@@ -117,14 +143,14 @@ def set_threshold(model: Path, confidence: float | None, never: bool, out: Path 
 
     if never == (confidence is not None):
         raise ConfigError("give a confidence, or --never", where="calibrant set-threshold")
-    _done(edit.set_threshold(model, confidence, out=out), out or model)
+    _done(edit.set_threshold(model, confidence, out=out), out or model, as_json)
 
 
 @click.command()
 @click.argument("model", type=PATH)
 @click.argument("names", type=PATH)
-@OUT
-def relabel(model: Path, names: Path, out: Path | None) -> None:
+@writes
+def relabel(model: Path, names: Path, out: Path | None, as_json: bool) -> None:
     """Rename classes: NAMES is a text file with one name a line, or JSON: a list, or a table from old to new.
 
     \b
@@ -133,10 +159,10 @@ def relabel(model: Path, names: Path, out: Path | None) -> None:
     from calibrant.artifacts.class_names import read_names_or_table
     from calibrant.export import edit
 
-    _done(edit.relabel(model, read_names_or_table(names), out=out), out or model)
+    _done(edit.relabel(model, read_names_or_table(names), out=out), out or model, as_json)
 
 
-def _done(card: ModelCard, path: Path) -> None:
+def _done(card: ModelCard, path: Path, as_json: bool) -> None:
     from calibrant.export.checks.card_text import summary
 
-    click.echo(summary(card, path))
+    click.echo(json.dumps(card.to_dict(), indent=2, ensure_ascii=False) if as_json else summary(card, path))

@@ -9,6 +9,14 @@ from typing import Any
 
 import click
 
+from calibrant.words import Words
+
+
+def _provider_names() -> tuple[str, ...]:
+    from calibrant.serve.engine.providers import SHORT
+
+    return tuple(SHORT)
+
 
 def _read_config(context: click.Context, _: click.Parameter, path: Path | None) -> None:
     if path is not None:
@@ -28,7 +36,14 @@ _TABLES = "calibrant.serve.tables"
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is every one.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
 @click.option("--grpc-port", type=click.IntRange(0, 65535), help="Also serve gRPC there; needs grpcio. 0: a free one.")
-@click.option("--provider", "providers", multiple=True, metavar="NAME", help="cpu, cuda, tensorrt, openvino, ...")
+@click.option(
+    "--provider",
+    "providers",
+    type=Words(_provider_names),
+    multiple=True,
+    metavar="NAME",
+    help="cpu, cuda, tensorrt, openvino, ...",
+)
 @click.option(
     "--engine",
     type=click.Choice(["calibrant", "ray"]),

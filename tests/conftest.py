@@ -1,4 +1,5 @@
-"""For all tests: no model hub is asked for anything, in this process and in those that it starts."""
+"""For all tests: no model hub is asked for anything, in this process and in those that it starts, and commands that are
+called again and again with one --out replace what is there (tests/test_overwrite.py takes that back)."""
 
 import os
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["CALIBRANT_OVERWRITE"] = "1"
 
 
 @pytest.fixture

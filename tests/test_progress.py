@@ -1,4 +1,4 @@
-"""Progress for a program that follows: lines on stderr, asked for in the environment, else silence."""
+"""Progress without a terminal: a line now and then, more of them or none where the environment says so."""
 
 from __future__ import annotations
 
@@ -34,10 +34,21 @@ def test_lines_are_a_moment_apart(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert capsys.readouterr().err == ""
 
 
-def test_without_a_terminal_nothing_is_said(
+def test_a_log_has_a_line_now_and_then_and_ever_more_rarely(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("CALIBRANT_PROGRESS", raising=False)
+    clock = iter(range(100))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))  # two looks where a line is said
+    with progress.bar(what="decoding", total=60, unit="img") as bar:
+        for _ in range(60):
+            bar.update()
+    assert capsys.readouterr().err.splitlines() == [f"decoding: {n} of 60 img" for n in (10, 25, 48)]
+
+
+def test_silence_can_be_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CALIBRANT_PROGRESS", "off")
+    monkeypatch.setattr(progress._Lines, "first", 0.0)
     assert list(progress.progress([1, 2], what="x", total=2)) == [1, 2]
     bar = progress.bar(what="x", total=2)
     bar.update(2)

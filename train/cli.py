@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from calibrant.train.known_words import LOSS, MODEL, RECIPE, REDUCTION
+
 if TYPE_CHECKING:
     from calibrant.train.loop.epochs import Epoch
 
@@ -45,13 +47,15 @@ def _sides(_: click.Context, parameter: click.Parameter, text: str | None) -> in
 @click.command(short_help="Train a classifier on an image folder.")
 @click.argument("config", required=False, type=_PATH)
 @click.option(
-    "--recipe", help="Start from the settings of a paper, e.g. fedlas-ls/cub or ufg/clca (see docs/training.md)."
+    "--recipe",
+    type=RECIPE,
+    help="Start from the settings of a paper, e.g. fedlas-ls/cub or ufg/clca (docs/training.md).",
 )
 @click.option(
     "--data", type=_PATH, help="Folder of DIR/CLASS/*.jpg or DIR/{train,val,test}/CLASS/*.jpg, list.csv, shards ..."
 )
 @click.option("--groups", help="CSV or Parquet: column whose values must not be divided between splits.")
-@click.option("--model", help="Any timm classifier, e.g. resnet50 or vit_base_patch16_224.")
+@click.option("--model", type=MODEL, help="Any timm classifier, e.g. resnet50 or vit_base_patch16_224.")
 @click.option(
     "--pretrained/--from-scratch",
     default=None,
@@ -61,9 +65,9 @@ def _sides(_: click.Context, parameter: click.Parameter, text: str | None) -> in
 @click.option(
     "--image-size", callback=_sides, metavar="N|HxW", help="Pixels a side, or 160x320. Default: the model's own."
 )
-@click.option("--loss", help="ce, vace, fedlas-ls, mbls, ... (default ce).")
+@click.option("--loss", type=LOSS, help="ce, vace, fedlas-ls, mbls, ... (default ce).")
 @click.option("--train-last", type=int, metavar="N", help="Only the last N stages and the classifier learn.")
-@click.option("--token-reduction", help="Vision transformers: evit, topk, tome, dynamicvit, ats ...")
+@click.option("--token-reduction", type=REDUCTION, help="Vision transformers: evit, topk, tome, dynamicvit, ats ...")
 @click.option(
     "--keep-rate", callback=_rates, metavar="RATE", help="Share of tokens that each stage keeps: 0.25, or 0.7,0.5,0.25."
 )
@@ -220,7 +224,7 @@ def _report(run: Path, *, as_json: bool) -> None:
 
 @click.command(short_help="Search settings by the validation metric.")
 @click.argument("config", required=False, type=_PATH)
-@click.option("--recipe", help="As in calibrant train.")
+@click.option("--recipe", type=RECIPE, help="As in calibrant train.")
 @click.option("--over", "over", multiple=True, required=True, metavar="KEY=a,b,c", help="Values, or low:high[:log].")
 @click.option("--trials", type=click.IntRange(1), help="Let Optuna propose so many. Default: the whole grid.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Settings of all trials.")

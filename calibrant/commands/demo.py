@@ -23,6 +23,7 @@ from calibrant.calibration.verdict.text import verdict_lines
 from calibrant.commands.demo_page import Row, facts, page, served_lines, sheet
 from calibrant.errors import CheckFailed, ConfigError
 from calibrant.progress import table
+from calibrant.train.known_words import LOSS, MODEL
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -90,8 +91,10 @@ class Demo:
 @click.option(
     "--images", default=300, show_default=True, type=click.IntRange(8), help="Training images of the commonest species."
 )
-@click.option("--model", default="test_resnet", show_default=True, help="Any timm classifier; trained from scratch.")
-@click.option("--loss", default="vace", show_default=True, help="Training loss.")
+@click.option(
+    "--model", type=MODEL, default="test_resnet", show_default=True, help="Any timm classifier; trained from scratch."
+)
+@click.option("--loss", type=LOSS, default="vace", show_default=True, help="Training loss.")
 @click.option(
     "--epochs", default=40, show_default=True, type=click.IntRange(1), help="Passes over the training images."
 )

@@ -11,6 +11,7 @@ import click
 from calibrant.artifacts.foreign.kinds import KINDS, Kind
 from calibrant.artifacts.foreign.outcome import OUTCOMES, Outcome
 from calibrant.errors import DataError
+from calibrant.overwrite import OVERWRITE, refuse_to_replace
 
 if TYPE_CHECKING:
     from calibrant.artifacts.foreign.read import Foreign
@@ -30,6 +31,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--id", "id_", metavar="COLUMN", help="Column that names the rows.")
 @click.option("--weight", metavar="COLUMN", help="Column of weights.")
 @click.option("--group", "groups", multiple=True, metavar="COLUMN", help="Column by which rows belong together.")
+@OVERWRITE
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def import_predictions(
     foreign: tuple[Path, ...],
@@ -43,6 +45,7 @@ def import_predictions(
     id_: str | None,
     weight: str | None,
     groups: tuple[str, ...],
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Read FOREIGN predictions and write them as a predictions file, saying what they were taken for.
@@ -60,6 +63,7 @@ def import_predictions(
     from calibrant.artifacts.predictions import is_own
     from calibrant.priors import read_prior
 
+    refuse_to_replace(out, overwrite=overwrite)
     own = next((path for path in foreign if path.is_file() and is_own(path)), None)
     if own is not None:
         raise DataError("is a predictions file of Calibrant already", where=own, fix="use it as it is")

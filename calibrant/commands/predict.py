@@ -12,6 +12,7 @@ from typing import Literal
 import click
 
 from calibrant.errors import ConfigError, FormatError
+from calibrant.overwrite import OVERWRITE, refuse_to_replace
 
 
 @click.command()
@@ -56,7 +57,10 @@ from calibrant.errors import ConfigError, FormatError
     show_default=True,
     help="This process, or actors of Ray on one machine or many (files only).",
 )
-@click.option("--workers", type=click.IntRange(1), metavar="N", help="Actors of Ray.  [default: one per four cores]")
+@click.option(
+    "--workers", type=click.IntRange(1), metavar="N", help="Processes, as actors of Ray.  [default: one per four cores]"
+)
+@OVERWRITE
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def predict(
     model: Path,
@@ -69,6 +73,7 @@ def predict(
     on_bad_image: str,
     engine: str,
     workers: int | None,
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Write the predictions of MODEL for images.
@@ -85,6 +90,8 @@ def predict(
       calibrant predict model.onnx --data shards --engine ray --workers 4
     """
     out = out or Path("predictions.parquet")
+    if engine != "ray":  # which goes on where it was stopped
+        refuse_to_replace(out, overwrite=overwrite)
     if engine == "ray" and model.is_dir():
         raise ConfigError("--engine ray needs a deployed file", where=model, fix="make one with calibrant export")
     if workers is not None and engine != "ray":

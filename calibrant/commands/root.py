@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import sys
 
 import click
@@ -45,6 +46,16 @@ COMMANDS: dict[str, tuple[str, str, str | None]] = {
 }  # fmt: skip
 
 
+# What the same line goes on with after Ctrl-C; train and fit say it themselves.
+GOES_ON = ("search", "study", "features", "sweep")
+
+# The headings of --help, and the first command under each.
+HEADINGS = {
+    "Start here": "demo", "Train": "train", "Judge and calibrate": "predict", "One file to deploy": "export",
+    "Serve and watch": "serve", "Help": "doctor",
+}  # fmt: skip
+
+
 class LazyGroup(click.Group):
     """A group whose commands are import paths; listing them imports nothing."""
 
@@ -66,8 +77,12 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line, _) in COMMANDS.items()])
+        names = list(COMMANDS)
+        starts = [names.index(first) for first in HEADINGS.values()]
+        wide = max(map(len, names))
+        for heading, start, end in zip(HEADINGS, starts, [*starts[1:], len(names)], strict=True):
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(wide), COMMANDS[name][1]) for name in names[start:end]])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -106,11 +121,8 @@ def main() -> None:
             raise
         click.echo(f"Error: {error}", err=True)
         sys.exit(error.exit_code)
-    except click.exceptions.Abort:
-        click.echo("Stopped: interrupted. What was finished before is complete and can be used.", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        click.echo("Stopped: interrupted. What was finished before is complete and can be used.", err=True)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        click.echo(f"Stopped: interrupted. {_how_to_go_on(sys.argv[1:])}", err=True)
         sys.exit(2)
     except click.ClickException as error:
         error.show()
@@ -131,6 +143,13 @@ def main() -> None:
         command = next((a for a in sys.argv[1:] if a in COMMANDS), "this command")
         click.echo(f"Error: {MissingExtra(f'calibrant {command}', extra, error.name or '')}", err=True)
         sys.exit(2)
+
+
+def _how_to_go_on(arguments: list[str]) -> str:
+    command = next((word for word in arguments if word in COMMANDS), "")
+    if command in GOES_ON:
+        return f"The same line goes on where it stopped: {shlex.join(['calibrant', *arguments])}"
+    return "What was finished before is complete and can be used."
 
 
 def _hoisted(arguments: list[str]) -> list[str]:

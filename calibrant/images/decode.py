@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import io
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +22,36 @@ UNREAD_SUFFIXES = (
     ".heic", ".heif", ".avif", ".gif", ".jxl", ".jp2", ".cr2", ".cr3", ".nef", ".arw", ".dng", ".orf", ".raf", ".rw2",
 )  # fmt: skip
 MAX_PIXELS = 100_000_000
+# Read where the library for them is installed, and from the files of a data set only: a server takes no more for it.
+_MORE = {".avif": ("AVIF", "PIL._avif"), ".heic": ("HEIF", "pillow_heif"), ".heif": ("HEIF", "pillow_heif")}
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")  # a camera's MPO opens as JPEG; naming it is a KeyError
 _PHOTOMETRIC, _WHITE_IS_ZERO = 262, 0  # a tag of TIFF, which Pillow obeys for 8 bits alone
+
+
+@cache
+def image_suffixes() -> tuple[str, ...]:
+    """Endings of the pictures that are read here: those that are read everywhere, and what libraries add."""
+    return (*IMAGE_SUFFIXES, *(end for end, (_, module) in _MORE.items() if _is_there(module)))
+
+
+@cache
+def unread_suffixes() -> tuple[str, ...]:
+    return tuple(end for end in UNREAD_SUFFIXES if end not in image_suffixes())
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    more = dict.fromkeys(_MORE[end][0] for end in image_suffixes() if end in _MORE)
+    if "HEIF" in more:
+        importlib.import_module("pillow_heif").register_heif_opener()
+    return (*_FORMATS, *more)
 
 
 def open_image(
@@ -29,9 +60,11 @@ def open_image(
     max_pixels: int = MAX_PIXELS,
     name: str | Path | None = None,
     at_least: int | None = None,
+    own: bool = False,
 ) -> Image.Image:
     """An RGB image, upright (EXIF rotation applied), or a DataError that names the file.
 
+    `own`: a file of the user's own data, of which formats are read that a server refuses (image_suffixes).
     `at_least`: a smaller version will do whose sides are no shorter than that, which JPEG decodes several times faster.
 
     The size is checked from the header before any pixel is decoded, so that a small file that unpacks to gigabytes is
@@ -41,7 +74,9 @@ def open_image(
 
     name = name or ("image" if isinstance(source, bytes) else source)
     try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=_FORMATS) as image:
+        with Image.open(
+            io.BytesIO(source) if isinstance(source, bytes) else source, formats=_formats() if own else _FORMATS
+        ) as image:
             width, height = image.size
             if width * height > max_pixels:
                 raise DataError(f"{width} x {height} pixels are more than {max_pixels:,}", where=name)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from calibrant.errors import DataError
-from calibrant.images.decode import IMAGE_SUFFIXES, UNREAD_SUFFIXES
+from calibrant.images.decode import image_suffixes, unread_suffixes
 
 
 def picture_files(folder: Path) -> tuple[list[Path], list[Path]]:
@@ -17,6 +17,7 @@ def picture_files(folder: Path) -> tuple[list[Path], list[Path]]:
     read: list[Path] = []
     unread: list[Path] = []
     waiting = [folder]
+    known = frozenset((*image_suffixes(), *unread_suffixes()))
     while waiting:
         here = waiting.pop()
         try:
@@ -28,10 +29,10 @@ def picture_files(folder: Path) -> tuple[list[Path], list[Path]]:
                 waiting.append(Path(entry.path))
                 continue
             suffix = os.path.splitext(entry.name)[1].lower()
-            if suffix not in _KNOWN or entry.name.startswith("."):
+            if suffix not in known or entry.name.startswith("."):
                 continue
             if entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path)):
-                (read if suffix in IMAGE_SUFFIXES else unread).append(Path(entry.path))
+                (read if suffix in image_suffixes() else unread).append(Path(entry.path))
     return sorted(read), sorted(unread)
 
 
@@ -39,7 +40,7 @@ def any_picture(folder: Path) -> bool:
     """Whether there is one, looked for no longer than until the first."""
     for top, folders, names in os.walk(folder):
         folders[:] = [f for f in folders if not f.startswith((".", "__"))]
-        if any(n.lower().endswith(IMAGE_SUFFIXES) and not n.startswith(".") for n in names):
+        if any(n.lower().endswith(image_suffixes()) and not n.startswith(".") for n in names):
             return bool(top)
     return False
 
@@ -47,6 +48,3 @@ def any_picture(folder: Path) -> bool:
 def id_of(path: Path, root: Path) -> str:
     """The path below `root` as text; bytes of a name that are none stand as \\xff."""
     return os.fsencode(path.relative_to(root).as_posix()).decode(errors="backslashreplace")
-
-
-_KNOWN = frozenset((*IMAGE_SUFFIXES, *UNREAD_SUFFIXES))

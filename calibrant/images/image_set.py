@@ -82,12 +82,12 @@ class ImageSet:
         if isinstance(file, Given):
             return file.picture()
         if isinstance(file, Path):
-            return open_image(file)
+            return open_image(file, own=True)
         try:
             content = file.read()
         except DataError as error:
             raise DataError(error.what, where=self.ids[i]) from None
-        return open_image(content, name=self.ids[i])
+        return open_image(content, name=self.ids[i], own=True)
 
     def in_order(self, start: int, stop: int) -> Iterator[tuple[int, Callable[[], Image.Image]]]:
         """Rows `start` up to `stop` with what decodes each, for any thread. Shards are read as a stream, so that a row
@@ -104,7 +104,7 @@ class ImageSet:
 
     def _of_content(self, i: int, content: Callable[[], bytes]) -> Image.Image:
         try:
-            return open_image(content(), name=self.ids[i])
+            return open_image(content(), name=self.ids[i], own=True)
         except DataError as error:
             raise DataError(error.what, where=self.ids[i], fix=error.fix) from None
 

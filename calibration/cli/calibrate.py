@@ -14,8 +14,16 @@ from calibrant.calibration.cli.scores import asked, score_options
 from calibrant.calibration.cli.stakes import MARGIN, POLICY
 from calibrant.command_group import DefaultCommandGroup
 from calibrant.errors import CheckFailed, ConfigError
+from calibrant.overwrite import OVERWRITE, refuse_to_replace
+from calibrant.words import Words
 
 _PATH = click.Path(path_type=Path)
+
+
+def _methods() -> tuple[str, ...]:
+    from calibrant.calibration.calibrators.table import FORMS
+
+    return (*FORMS, "auto")
 
 
 @click.group(cls=DefaultCommandGroup, default_command="fit")
@@ -25,7 +33,13 @@ def calibrate() -> None:
 
 @calibrate.command("fit")
 @click.argument("predictions", type=_PATH)
-@click.option("--method", default="temperature", show_default=True, help="How to calibrate; `auto` compares and picks.")
+@click.option(
+    "--method",
+    type=Words(_methods),
+    default="temperature",
+    show_default=True,
+    help="How to calibrate; `auto` compares and picks.",
+)
 @click.option("--out", type=_PATH, default=Path("calibrator.json"), show_default=True, help="Where to write it.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the method, e.g. bins=20.")
 @click.option(
@@ -51,13 +65,21 @@ def calibrate() -> None:
 )
 @score_options
 @click.option("--conformal", "alphas", type=float, multiple=True, metavar="ALPHA", help="Also fit prediction sets.")
-@click.option("--set", "kind", default="lac", show_default=True, help="Kind of prediction set: lac, aps or raps.")
+@click.option(
+    "--set-kind",
+    "kind",
+    type=click.Choice(["lac", "aps", "raps"]),
+    default="lac",
+    show_default=True,
+    help="Kind of prediction set.",
+)
 @click.option("--class-conditional", is_flag=True, help="Prediction sets with the coverage for each class.")
 @click.option("--abstain-risk", type=float, metavar="RATE", help="Also find where answers err at most this often.")
 @click.option("--abstain-coverage", type=float, metavar="SHARE", help="Also find where this share is answered.")
 @click.option("--bins", default=15, show_default=True, help="Bins of the metrics that are reported.")
 @POLICY
 @MARGIN
+@OVERWRITE
 @click.option("--json", "as_json", is_flag=True, help="Print the calibrator as JSON.")
 def fit_command(
     predictions: Path,
@@ -77,6 +99,7 @@ def fit_command(
     bins: int,
     policy: str | None,
     margin: float | None,
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Fit a calibrator on the labelled rows of PREDICTIONS and write it as JSON.
@@ -95,6 +118,7 @@ def fit_command(
     from calibrant.calibration.verdict.policy import margin_of
     from calibrant.calibration.verdict.text import verdict_lines
 
+    refuse_to_replace(out, overwrite=overwrite)
     if is_independent(predictions, asked(score_kind, outcome)):
         others = {
             "--conformal": alphas or None, "--abstain-risk": abstain_risk, "--abstain-coverage": abstain_coverage,
@@ -109,7 +133,7 @@ def fit_command(
     if abstain_risk is not None and abstain_coverage is not None:
         raise ConfigError("--abstain-risk and --abstain-coverage were both given", fix="pass one of them")
     if (kind != "lac" or class_conditional) and not alphas:
-        raise ConfigError("--set and --class-conditional need --conformal", fix="for example --conformal 0.1")
+        raise ConfigError("--set-kind and --class-conditional need --conformal", fix="for example --conformal 0.1")
     decisions = None
     if alphas or abstain_risk is not None or abstain_coverage is not None:
         decisions = Decisions(alphas, kind, class_conditional, abstain_risk, abstain_coverage)

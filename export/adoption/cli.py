@@ -9,6 +9,7 @@ import click
 
 from calibrant.artifacts.foreign.outcome import OUTCOMES, Outcome
 from calibrant.errors import ConfigError
+from calibrant.overwrite import OVERWRITE, refuse_to_replace
 
 PATH = click.Path(path_type=Path)
 
@@ -50,6 +51,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--description", default="", help="A sentence on the model, for its card.")
 @click.option("--author", help="Who made it.")
 @click.option("--licence", "--license", "licence", help="SPDX name of the model's licence.")
+@OVERWRITE
 @click.option("--json", "as_json", is_flag=True, help="Everything found and proved as JSON on stdout.")
 def adopt(
     foreign: Path,
@@ -74,6 +76,7 @@ def adopt(
     description: str,
     author: str | None,
     licence: str | None,
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Take over FOREIGN.onnx, a classifier that another exporter wrote, as a file of Calibrant.
@@ -92,6 +95,7 @@ def adopt(
 
     if out.suffix != ".onnx":
         raise ConfigError(f'"{out.name}" does not end in .onnx', where="--out")
+    refuse_to_replace(out, overwrite=overwrite)
     if fix_preprocess and data is None:
         raise ConfigError("needs labelled pictures", where="--fix-preprocess", fix="give --data DIR")
     names = None if classes is None else adopting.read_names(classes)

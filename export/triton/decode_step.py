@@ -23,7 +23,8 @@ def pixels(data: bytes) -> np.ndarray:  # type: ignore[type-arg]
         image = image.convert("RGB")
     height, width = PREPROCESSING["size"]
     kind = getattr(Image.Resampling, PREPROCESSING["interpolation"].upper())
-    box = {"squash": lambda *_: None, "center": _box, "cover": _cover}[PREPROCESSING["crop"]](*image.size)
+    crop = PREPROCESSING["crop"]
+    box = None if crop == "squash" else _cover(*image.size) if crop == "cover" else _box(*image.size)
     return np.asarray(image.resize((width, height), kind, box=box), dtype=np.uint8)
 
 

@@ -114,3 +114,30 @@ def test_help_of_a_default_command_group_shows_its_options_and_the_others() -> N
     output = CliRunner().invoke(tool, ["--help"]).output
     assert "--size" in output
     assert "check" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["sweep", "a b.toml"], "The same line goes on where it stopped: calibrant sweep 'a b.toml'"),
+        (["evaluate", "rows.parquet"], "What was finished before is complete and can be used."),
+    ],
+)
+def test_ctrl_c_says_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    def interrupted(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "main", interrupted)
+    monkeypatch.setattr("sys.argv", ["calibrant", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.strip() == f"Stopped: interrupted. {said}"
+
+
+def test_help_has_headings_that_hold_every_command_once() -> None:
+    text = CliRunner().invoke(cli, ["--help"]).output
+    found = [line.split()[0] for line in text[text.index("Start here:") :].splitlines() if line.startswith("  ")]
+    assert found == list(COMMANDS)

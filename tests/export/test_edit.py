@@ -361,3 +361,19 @@ def test_a_calibrator_of_served_answers_is_not_taken_for_one_of_the_network(mode
     )
     with pytest.raises(DataError, match="belongs after that file's own"):
         edit.recalibrate(model, of_answers)
+
+
+def test_editors_say_the_card_as_json_and_replace_no_other_file_unasked(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CALIBRANT_OVERWRITE", raising=False)
+    out = tmp_path / "other.onnx"
+    line = ["adjust", str(model), "--strength", "1", "--out", str(out), "--json"]
+    card = json.loads(CliRunner().invoke(cli, line).stdout)
+    assert card["classes"] == list(OnnxFile.open(out).card().to_dict()["classes"])
+    before = out.read_bytes()
+    refused = CliRunner().invoke(cli, line)
+    assert isinstance(refused.exception, ConfigError)
+    assert "other.onnx: is there already; pass --overwrite" in str(refused.exception)
+    assert out.read_bytes() == before
+    assert CliRunner().invoke(cli, [*line, "--overwrite"]).exit_code == 0

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, features
 
 from calibrant.errors import DataError
-from calibrant.images.decode import open_image
+from calibrant.images.decode import image_suffixes, open_image, unread_suffixes
 
 
 def picture(width: int, height: int, seed: int = 0) -> Image.Image:
@@ -134,3 +134,19 @@ def test_a_picture_too_large_is_refused_from_its_header() -> None:
     picture(100, 100).save(stream, "PNG")
     with pytest.raises(DataError, match="pixels are more than"):
         open_image(stream.getvalue(), max_pixels=9_999)
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow has no AVIF")
+def test_avif_is_read_from_the_users_own_data_and_by_no_server() -> None:
+    data = encoded(picture(40, 30), "AVIF", quality=90)
+    assert ".avif" in image_suffixes()
+    assert ".avif" not in unread_suffixes()
+    difference = np.abs(np.asarray(open_image(data, own=True), int) - np.asarray(picture(40, 30)))
+    assert difference.mean() < 5
+    with pytest.raises(DataError, match="not a JPEG, PNG"):
+        open_image(data)
+
+
+def test_what_no_library_reads_is_named_as_such() -> None:
+    assert ".gif" in unread_suffixes()
+    assert set(image_suffixes()).isdisjoint(unread_suffixes())

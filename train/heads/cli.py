@@ -8,9 +8,12 @@ from typing import Any
 
 import click
 
+from calibrant.overwrite import OVERWRITE, refuse_to_replace
+from calibrant.train.known_words import KIND, LOSS, MODEL
+
 
 @click.command()
-@click.option("--model", required=True, help="Any timm model, e.g. vit_base_patch16_dinov3.lvd1689m.")
+@click.option("--model", type=MODEL, required=True, help="Any timm model, e.g. vit_base_patch16_dinov3.lvd1689m.")
 @click.option(
     "--data",
     type=click.Path(path_type=Path),
@@ -48,9 +51,16 @@ import click
 @click.option("--amp", type=click.Choice(["none", "bf16", "fp16"]), default="none", show_default=True)
 @click.option("--storage", type=click.Choice(["float32", "float16"]), default="float32", show_default=True)
 @click.option("--batch-size", type=click.IntRange(min=1), default=32, show_default=True)
-@click.option("--workers", type=click.IntRange(min=0), default=1, show_default=True, help="Threads that decode ahead.")
+@click.option(
+    "--decode-threads",
+    "workers",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Threads that decode images ahead.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of random views.")
-@click.option("--device", default="auto", show_default=True)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
 @click.option(
     "--model-option", "options", multiple=True, metavar="KEY=VALUE", help="For timm's constructor; repeatable."
 )
@@ -150,12 +160,13 @@ def _setting_lines() -> list[tuple[str, str]]:
 @click.argument("features", type=click.Path(path_type=Path))
 @click.argument("config", type=click.Path(path_type=Path), required=False)
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder; without it, metrics only.")
-@click.option("--kind", help="head.kind: linear, logistic, mlp, cosine, arcface, ncm, lda, map, prototype.")
-@click.option("--loss", help="loss.name: ce, balanced-softmax, focal, ldam, vace, fedlas-ls, ...")
+@click.option("--kind", type=KIND, help="head.kind: linear, logistic, mlp, cosine, arcface, ncm, lda, map, prototype.")
+@click.option("--loss", type=LOSS, help="loss.name: ce, balanced-softmax, focal, ldam, vace, fedlas-ls, ...")
 @click.option("--set", "settings", multiple=True, metavar="TABLE.KEY=VALUE", help="Any setting; repeatable.")
-@click.option("--seed", type=int)
+@click.option("--seed", type=int, help="Same seed, same head. Default: 1.")
 @click.option("--data", type=click.Path(path_type=Path), help="The image folder, for the comparison that export makes.")
-@click.option("--device", default="cpu", show_default=True)
+@click.option("--device", default="cpu", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
+@OVERWRITE
 @click.option("--json", "as_json", is_flag=True, help="Result as JSON.")
 def head(
     features: Path,
@@ -167,6 +178,7 @@ def head(
     seed: int | None,
     data: Path | None,
     device: str,
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Train a head on cached features; write a run that predict, calibrate, evaluate and export read.
@@ -187,7 +199,9 @@ def head(
     from calibrant.train.heads.experiment import Matrices, run_experiment
     from calibrant.train.heads.features.cache import FeatureCache
     from calibrant.train.heads.run import summary, write_run
+    from calibrant.train.run.folder import CONFIG_FILE
 
+    refuse_to_replace(out, overwrite=overwrite, marker=CONFIG_FILE)
     extra = [
         f"{key}={json.dumps(value)}"
         for key, value in (("head.kind", kind), ("loss.name", loss), ("seed", seed))

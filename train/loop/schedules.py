@@ -17,7 +17,7 @@ START, END = 25.0, 1e4  # the first rate is the highest over START, the last one
 MOMENTUM = (0.95, 0.85)  # far from the peak, and at it
 
 
-class OneCycle(Scheduler):
+class OneCycle(Scheduler):  # type: ignore[misc]
     """Up to each group's rate in `peak` of the updates and down to nearly nothing, both along a cosine.
 
     Momentum (Adam's beta 1) goes the other way, .95 -> .85 -> .95. Source: Smith & Topin 2018, as torch's OneCycleLR
@@ -46,7 +46,7 @@ class OneCycle(Scheduler):
         return found
 
     def step_update(self, num_updates: int, metric: float | None = None) -> None:
-        super().step_update(num_updates, metric)  # type: ignore[arg-type]
+        super().step_update(num_updates, metric)
         up, down = self._shares(num_updates)
         far, near = MOMENTUM
         value = far + (near - far) * (up - down)
@@ -57,7 +57,7 @@ class OneCycle(Scheduler):
                 group["momentum"] = value
 
 
-class Plateau(Scheduler):
+class Plateau(Scheduler):  # type: ignore[misc]
     """The rate times `factor` after `patience` epochs in which the metric `by` did not improve; warm-up before."""
 
     def __init__(

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from calibrant.commands.fit.plan import PRESETS, Wanted, minutes_of
+from calibrant.train.known_words import MODEL
 
 _PATH = click.Path(path_type=Path)
 
@@ -29,13 +30,20 @@ _PATH = click.Path(path_type=Path)
     "--time", "limit", metavar="TIME", help="90s, 10m or 2h: the schedule is made to fit. Default: by preset."
 )
 @click.option("--target-prior", metavar="PRIOR", help="Class shares in use: uniform, train, a=0.2,b=0.8, a file.")
-@click.option("--model", help="Backbone, any of timm. Default: the best that is in the cache or that the hub gives.")
+@click.option(
+    "--model", type=MODEL, help="Backbone, any of timm. Default: the best that is in the cache or that the hub gives."
+)
 @click.option("--weights", type=_PATH, help="Local .safetensors or .pth file of the backbone.")
 @click.option("--image-size", type=click.IntRange(16), help="Pixels a side. Default: the backbone's own.")
 @click.option("--groups", metavar="COLUMN", help="CSV or Parquet: its values are never divided between folds.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Same seed, same folds and same result.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ...")
-@click.option("--workers", type=click.IntRange(0), help="Threads that decode images. Default: one per core, at most 8.")
+@click.option(
+    "--decode-threads",
+    "workers",
+    type=click.IntRange(0),
+    help="Threads that decode images. Default: one per core, at most 8.",
+)
 @click.option("--overwrite", is_flag=True, help="Throw away a fit that is in --out already.")
 @click.option("--serve", "serving", is_flag=True, help="Serve the file when it is done.")
 @click.option("--open", "opening", is_flag=True, help="Open the report when it is done.")

@@ -53,7 +53,7 @@ def _look(images: ImageSet, i: int) -> Look:
         else:
             content = _content(file, id)
             width, height = _size(content)
-            image = open_image(content, name=id, at_least=2 * SIDE)
+            image = open_image(content, name=id, at_least=2 * SIDE, own=True)
     except DataError as error:
         return Look(id, trouble=error.what)
     p, d = hashes(image)

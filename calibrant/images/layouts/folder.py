@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from calibrant.errors import DataError
-from calibrant.images.decode import IMAGE_SUFFIXES
+from calibrant.images.decode import image_suffixes
 from calibrant.images.files import id_of, picture_files
 from calibrant.images.image_set import ImageSet
 from calibrant.images.labels import ALL, SPLIT_WORDS
@@ -57,7 +57,7 @@ def visible_folders(path: Path) -> list[str]:
 
 
 def kinds() -> str:
-    return ", ".join(s[1:] for s in IMAGE_SUFFIXES)
+    return ", ".join(s[1:] for s in image_suffixes())
 
 
 def _files(folder: Path, unread: list[Path]) -> dict[str | None, Sequence[Path]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from calibrant.errors import DataError
-from calibrant.images.decode import IMAGE_SUFFIXES, UNREAD_SUFFIXES
+from calibrant.images.decode import image_suffixes, unread_suffixes
 from calibrant.images.files import any_picture
 from calibrant.images.image_set import ImageSet, Slice
 from calibrant.images.labels import class_order, split_of_file
@@ -61,9 +61,9 @@ def _index(archive: Path, unread: list[str]) -> list[_Entry]:
                 key = f"{folder}/{stem}" if folder else stem
                 if not member.isfile() or not stem:
                     continue
-                if f".{suffix.lower()}" in IMAGE_SUFFIXES:
+                if f".{suffix.lower()}" in image_suffixes():
                     images[key] = Slice(archive, member.offset_data, member.size)
-                elif f".{suffix.lower()}" in UNREAD_SUFFIXES:
+                elif f".{suffix.lower()}" in unread_suffixes():
                     unread.append(f"{archive.name}/{member.name}")
                 elif suffix == "cls":
                     content = tar.extractfile(member)

@@ -60,7 +60,7 @@ def test_the_commands_agree_with_the_library(run: Run, predictions: Path, tmp_pa
 
 def test_decisions_are_fitted_along(run: Run, predictions: Path, tmp_path: Path) -> None:
     out = tmp_path / "c.json"
-    text = run(calibrate, predictions, "--out", out, "--conformal", 0.1, "--conformal", 0.05, "--set", "aps",
+    text = run(calibrate, predictions, "--out", out, "--conformal", 0.1, "--conformal", 0.05, "--set-kind", "aps",
                "--abstain-risk", 0.1)  # fmt: skip
     found = Calibrator.load(out)
     assert found.conformal is not None
@@ -124,7 +124,7 @@ def test_method_options_pass_through(run: Run, predictions: Path, tmp_path: Path
         (calibrate, ("--method", "temprature"), "did you mean"),
         (calibrate, ("--option", "x"), "NAME=VALUE"),
         (calibrate, ("--option", "bins=3"), "no option"),
-        (calibrate, ("--set", "aps"), "--conformal"),
+        (calibrate, ("--set-kind", "aps"), "--conformal"),
         (calibrate, ("--abstain-risk", "0.1", "--abstain-coverage", "0.5"), "one of them"),
         (evaluate_command, ("--figure", "x.bmp"), ".bmp"),
         (evaluate_command, ("--target-prior", "nowhere.json"), "cannot be read"),
