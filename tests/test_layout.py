@@ -339,7 +339,7 @@ def test_help_loads_no_stage_and_no_heavy_module() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(result.stderr.split())
-    assert "Commands:" in result.stdout
+    assert "Start here:" in result.stdout
     assert not {m for m in loaded if m.split(".")[0] in {"numpy", "torch", "pyarrow", "PIL", "scipy", "onnxruntime"}}
     assert not {m for m in loaded if m.startswith("calibrant.") and m.split(".")[1] in STAGES}
 
