@@ -58,10 +58,13 @@ def test_links_out_of_the_docs_lead_to_the_repository(reference: ModuleType) -> 
     assert reference.on_page_markdown(text, page=None) == expected
 
 
-def test_every_page_has_its_place() -> None:
-    nav = (ROOT / "mkdocs.yml").read_text()
-    for page in (ROOT / "docs").rglob("*.md"):
-        assert f": {page.relative_to(ROOT / 'docs').as_posix()}\n" in nav, page
+def test_a_page_that_the_menu_forgets_stands_at_its_end(reference: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "evidence").mkdir()
+    for name in ("a.md", "b.md", "evidence/c.md", "evidence/d.md"):
+        (tmp_path / name).write_text("# x\n")
+    nav = ["a.md", {"Evidence": [{"C": "evidence/c.md"}]}]
+    found = reference.on_config({"nav": nav, "docs_dir": str(tmp_path)})["nav"]
+    assert found == ["a.md", {"Evidence": [{"C": "evidence/c.md"}]}, "b.md", "evidence/d.md"]
 
 
 def test_the_readme_leads_to_files_that_exist_from_wherever_it_is_read() -> None:

@@ -18,6 +18,21 @@ REPOSITORY = "https://github.com/calibrant/calibrant/blob/main/"
 PAGES = {"reference/commands.md": "commands_page", "reference/python.md": "python_page"}
 
 
+def on_config(config: Any) -> Any:
+    """A page that the menu does not name stands at the end of it, so that none is lost."""
+    named = set(_pages(config["nav"]))
+    docs = Path(config["docs_dir"])
+    config["nav"] += sorted({p.relative_to(docs).as_posix() for p in docs.rglob("*.md")} - named)
+    return config
+
+
+def _pages(entry: Any) -> list[str]:
+    if isinstance(entry, str):
+        return [entry]
+    inner = entry.values() if isinstance(entry, dict) else entry
+    return [page for one in inner for page in _pages(one)]
+
+
 def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
