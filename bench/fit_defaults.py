@@ -115,7 +115,8 @@ def measured(log_p: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> dict[
 def run_fit(given: argparse.Namespace, work: Path, preset: str = "balanced") -> tuple[Any, Any, dict[str, Any]]:
     """The exported file's own answers on the test folder."""
     out = work / "run"
-    calibrant("fit", given.data, "--out", out, "--preset", preset, "--seed", given.child, *_common(given))
+    asked = ["--preset", preset, "--seed", given.child, "--time", "10h"]  # a busy machine must not shorten the schedule
+    calibrant("fit", given.data, "--out", out, *asked, *_common(given))
     seconds = spent()  # what follows only reads the answers
     calibrant("predict", out / "model.onnx", "--data", given.data, "--split", "test", "--out", work / "test.parquet")
     found = json.loads((out / "fit.json").read_text())
