@@ -51,6 +51,7 @@ STYLE = """<style>
 [data-testid="stVegaLiteChart"] { margin-bottom: -1.2rem; }
 [data-testid="stExpandSidebarButton"] { width: auto; }
 [data-testid="stExpandSidebarButton"]::after { content: "Menu"; font-size: 0.95rem; margin-left: 0.3rem; }
+[data-testid="stImage"] img { outline: 1px solid rgba(128, 128, 128, 0.35); }
 [data-testid="stSidebarHeader"]::before { content: "Pages"; font-weight: 600; }
 </style>"""
 
