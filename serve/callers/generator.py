@@ -28,6 +28,7 @@ class Load:
     clients: int = 64
     seconds: float = 5.0
     rate: float | None = None  # requests a second; None is the closed loop
+    at_random: bool = False  # in the open loop: as independent callers come, not at even steps
     rows: int = 1
     binary: bool = True
     warm_seconds: float = 0.5
@@ -168,18 +169,19 @@ class _Meter:
         )
 
     async def _schedule(self, start: float, rate: float) -> None:
-        """Requests fall due at even steps, whatever the server does."""
-        number = 0
-        while (due := start + number / rate) < self.until:
+        """Requests fall due at even steps, or at random, whatever the server does."""
+        rng = np.random.default_rng(0) if self.load.at_random else None
+        due = start
+        while due < self.until:
             now = time.perf_counter()
             if due > now:
                 await asyncio.sleep(due - now)
                 continue
-            number += 1
             if self.free:
                 self.free.popleft().send(due)
             else:
                 self.due.append(due)
+            due += 1 / rate if rng is None else float(rng.exponential(1 / rate))
 
     def answered(self, caller: Caller, status: int, body: bytes) -> None:
         now = time.perf_counter()

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from click.testing import CliRunner
 
 from calibrant.errors import DataError
 from calibrant.serve.callers.bench import bench_serve
-from calibrant.serve.callers.generator import Load, Outcome, run
+from calibrant.serve.callers.caller import Caller
+from calibrant.serve.callers.generator import Load, Outcome, _Meter, run
 
 
 class Stalling:
@@ -219,6 +221,37 @@ def test_json_tensors_and_open_loop_on_a_running_server(url: str) -> None:
     result = CliRunner().invoke(bench_serve, arguments)
     assert result.exit_code == 0, result.output
     assert "40 requests/s" in result.output
+
+
+def test_requests_at_random_come_as_often_and_not_at_even_steps(url: str) -> None:
+    """Of the times between 100 of them, an exponential law has 10 below a tenth of the mean, even steps none."""
+    sent: list[float] = []
+
+    class Noting(_Meter):
+        def answered(self, caller: Caller, status: int, body: bytes) -> None:
+            sent.append(caller.sent)
+            super().answered(caller, status, body)
+
+    async def main() -> None:
+        at = urlsplit(url)
+        meter = Noting(Load(clients=64, seconds=1.0, rate=200.0, at_random=True, warm_seconds=0.0), loop())
+        request = b"GET /v2 HTTP/1.1\r\nhost: x\r\n\r\n"
+
+        async def connect(caller: Caller) -> None:
+            await loop().create_connection(lambda: caller, str(at.hostname), at.port)
+
+        meter.callers = [Caller(request, connect, meter.answered) for _ in range(64)]
+        for caller in meter.callers:
+            await connect(caller)
+        await meter.measure()
+        for caller in meter.callers:
+            caller.close()
+
+    loop = asyncio.get_running_loop
+    asyncio.run(main())
+    gaps = np.diff(np.sort(sent))
+    assert 120 < len(sent) < 290
+    assert 0.04 < (gaps < 0.1 / 200).mean() < 0.2
 
 
 def test_no_server_is_said(tmp_path: Path) -> None:

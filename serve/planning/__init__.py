@@ -1,0 +1,1 @@
+"""How many machines a rate of requests takes."""
