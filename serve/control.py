@@ -30,13 +30,14 @@ class Control:
         """`admin`: callers may load and unload."""
         self.repository, self.lifecycle, self.admin = repository, lifecycle, admin
         self.accepting = True  # until the server is told to stop
+        self.starting = False  # loading, or sharing out what was loaded
         self.others: OtherWorkers | None = None
         self.monitors: Sequence[Monitor] = ()  # all that the server has, of retired files too
         self.flush: Callable[[], None] = _nothing  # of the monitors
 
     @property
     def ready(self) -> bool:
-        return self.accepting and self.repository.ready
+        return self.accepting and not self.starting and self.repository.ready
 
     # ---- metadata
 

@@ -33,6 +33,8 @@ def key_of(session: Session, sha256: str) -> str:
     from calibrant.runtime import runtime
 
     device = f"{session.providers[0]} {session.threads}"
+    if session.providers[0] != "CPUExecutionProvider":
+        device += f" {gpus()}"
     return f"{sha256} {device} {runtime().__version__} {platform.machine()} {_cpu()} {os.cpu_count()}"
 
 
@@ -62,6 +64,16 @@ def _entries() -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def gpus(root: Path = Path("/proc/driver/nvidia/gpus")) -> str:
+    """The names of NVIDIA's, where its driver tells: a curve of one is none of another's."""
+    names = []
+    for file in sorted(root.glob("*/information")):
+        with contextlib.suppress(OSError):
+            lines = file.read_text().splitlines()
+            names += [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
+    return ", ".join(names)
 
 
 def _cpu() -> str:

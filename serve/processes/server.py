@@ -86,7 +86,7 @@ class Server:
         if self._shared_threads:
             share_threads(self.config.threads or self._cores)
         self._watch_traffic()
-        self._starting = True
+        self._starting = self.control.starting = True
         try:
             await self.lifecycle.start(self.config.models, self.config.load)
         finally:
@@ -94,6 +94,7 @@ class Server:
         if self.config.huge_pages:
             await asyncio.to_thread(huge_pages.collapse)
         self._share_out()
+        self.control.starting = False
         # What was allocated so far lives as long as the server: the collector need not look at it again.
         gc.collect()
         gc.freeze()

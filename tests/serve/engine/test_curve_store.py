@@ -85,3 +85,11 @@ def test_another_number_of_threads_is_another_curve(model_file: Path) -> None:
     one, two = (curve_store.key_of(Session(model_file, threads=n), "sha") for n in (1, 2))
     assert one != two
     assert one != curve_store.key_of(Session(model_file, threads=1), "other")
+
+
+def test_gpus_are_known_by_what_their_driver_says(tmp_path: Path) -> None:
+    for number, name in enumerate(("NVIDIA L4", "NVIDIA H100 PCIe")):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "information").write_text(f"Model: \t\t {name}\nIRQ:   \t\t 17\n")
+    assert curve_store.gpus(tmp_path) == "NVIDIA L4, NVIDIA H100 PCIe"
+    assert curve_store.gpus(tmp_path / "none") == ""
