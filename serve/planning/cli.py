@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from calibrant.serve.planning.plan import Demand, Plan
+from calibrant.serve.planning.plan import Demand, Fleet
 
 
 @click.command()
@@ -71,7 +71,7 @@ def seconds(text: str) -> float:
     return value
 
 
-def _text(found: Plan, demand: Demand) -> str:
+def _text(found: Fleet, demand: Demand) -> str:
     from calibrant.progress import table
 
     rows = [

@@ -24,7 +24,7 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Fleet:
     capacity: float  # requests a second of one worker, whatever the latency
     worker_rate: float  # that it may get for the wished latency
     workers: int
@@ -42,7 +42,7 @@ class Plan:
         return asdict(self)
 
 
-def plan(worker: Worker, demand: Demand) -> Plan:
+def plan(worker: Worker, demand: Demand) -> Fleet:
     """The fewest machines with which 99 of 100 answers come in time at the peak, with the spare ones gone."""
     worker_rate = highest_rate(worker, demand.p99)
     peak = demand.rate * demand.peak
@@ -54,7 +54,7 @@ def plan(worker: Worker, demand: Demand) -> Plan:
     hours = 24.0 * machines
     cost = hours * demand.price
     p50, p95, p99 = (1e3 * found.percentile(q) for q in (50, 95, 99))
-    return Plan(
+    return Fleet(
         capacity=worker.capacity,
         worker_rate=worker_rate,
         workers=needed * demand.cores,
