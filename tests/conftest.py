@@ -9,6 +9,7 @@ import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["CALIBRANT_OVERWRITE"] = "1"
+os.environ["CALIBRANT_PROGRESS"] = "off"  # what is said must not hang on how busy the machine is
 
 
 @pytest.fixture

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +85,8 @@ def fit(
         click.echo(line, err=True)
 
     try:
-        result = run(wanted, where, overwrite=overwrite, workers=threads, say=say)
+        with each_warning_once():
+            result = run(wanted, where, overwrite=overwrite, workers=threads, say=say)
     except KeyboardInterrupt:
         say(f"go on with: {shlex.join(['calibrant', 'fit', *_again(images, out, limit, options)])}")
         raise
@@ -106,3 +110,25 @@ def _again(images: Path, out: Path | None, limit: str | None, options: dict[str,
         if value is not None and value != defaults.get(name):
             words += [f"--{name.replace('_', '-')}", str(value)]
     return words
+
+
+@contextmanager
+def each_warning_once() -> Iterator[None]:
+    """Six heads in ten folds have the same to say sixty times; numbers apart, a sentence is said once."""
+    seen: set[object] = set()
+
+    def first(record: logging.LogRecord) -> bool:
+        words = tuple(a for a in record.args if isinstance(a, str)) if isinstance(record.args, tuple) else ()
+        key = (record.name, record.msg, words)
+        fresh = key not in seen
+        seen.add(key)
+        return fresh
+
+    handlers = [h for h in (*logging.getLogger().handlers, logging.lastResort) if h is not None]
+    for handler in handlers:
+        handler.addFilter(first)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(first)
