@@ -4,7 +4,8 @@
 
 Makes an environment DIR2 of its own with probmetrics, netcal and scikit-learn where there is none (it borrows the
 packages of the one that runs this), and runs itself there. Sets: every 10-class file of DIR with labels; `tail100` and
-`tail1000`, classifiers whose class means were learned from a long tail (100 to 1) and whose logits are twice too sure.
+`tail1000`, classifiers whose class means were learned from a long tail (100 to 1) and whose logits are twice too sure;
+`net5-same`, `net5-shift` and the others of `simulated_networks.py`, on which `auto` was tuned (not by default).
 Each split draws n rows for the fit; all others (5,000 fresh ones where simulated) judge. NLL, Brier score, accuracy and
 ECE with 15 bins are the metrics of CalArena (arXiv 2605.30188), as are the win rates over experiments at the end;
 seconds are process time on one thread, fit only.
@@ -36,13 +37,14 @@ FILES = {
     "resnet20-clean": "cifar10clean846_resnet20.npz",
     "resnet56-clean": "cifar10clean846_resnet56.npz",
 }
-PEERS = ("sms", "svs", "logistic-mix", "isotonic-mix", "ts-mix")
+PEERS = ("sms", "svs", "logistic-mix", "isotonic-mix", "ts-mix", "ivap")
 HEAVY = 100  # classes from which the methods that are fitted class by class, or as full maps, are left out
 OURS = (
     "auto", "temperature", "structured", "structured-vector", "vector", "classwise-temperature", "matrix", "dirichlet",
-    "ensemble-temperature", "beta", "isotonic", "histogram",
+    "ensemble-temperature", "adaptive-temperature", "order-preserving", "beta", "spline", "venn-abers", "isotonic",
+    "histogram",
 )  # fmt: skip
-TAIL_OURS = ("auto", "temperature", "structured-vector", "vector")
+TAIL_OURS = ("auto", "temperature", "structured-vector", "vector", "order-preserving", "adaptive-temperature", "spline")
 Rows = tuple[np.ndarray, np.ndarray]
 
 
@@ -66,8 +68,14 @@ def split(name: str, folder: Path, rows: int, seed: int) -> tuple[Rows, Rows] | 
     if name.startswith("tail"):
         classes = int(name[4:])
         return simulated(classes, rows, 1000 + seed), simulated(classes, 5000, 5000 + seed)
-    with np.load(folder / FILES[name]) as file:
-        z, y = file["logits"], file["labels"].astype(np.int64)
+    if name.startswith("net"):
+        from bench.simulated_networks import network
+
+        made, rows_like = name.split("-")
+        z, y = network(made)[rows_like]
+    else:
+        with np.load(folder / FILES[name]) as file:
+            z, y = file["logits"], file["labels"].astype(np.int64)
     if len(y) - rows < 500:
         return None
     order = np.random.default_rng(seed).permutation(len(y))
@@ -198,7 +206,7 @@ def environment(folder: Path) -> Path:
         inside = next((folder / "lib").glob("python*")) / "site-packages"
         borrowed = [p for p in sys.path if p.endswith("site-packages")]
         (inside / "borrowed.pth").write_text("\n".join(borrowed) + "\n")
-        wanted = ["probmetrics", "pytorch-minimize", "numba", "scikit-learn>=1.8"]
+        wanted = ["probmetrics", "pytorch-minimize", "numba", "scikit-learn>=1.8", "venn-abers"]
         subprocess.run([python, "-m", "pip", "install", "-q", *wanted], check=True)
     return python
 

@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.calibration.calibrators.estimation.near import Near, fit_near
 from calibrant.calibration.calibrators.estimation.newton import Problem, minimise
-from calibrant.calibration.calibrators.estimation.strengths import Near, fit_chosen, fit_near
+from calibrant.calibration.calibrators.estimation.strengths import fit_averaged
 from calibrant.calibration.calibrators.form import Form, Matrix, Parameters, numbers, positive
 from calibrant.calibration.calibrators.steps import (
     Affine,
@@ -153,7 +154,7 @@ def _near_temperature(
     temperature = steadied(x, labels, weights, offset=offset)
     scaled = x.astype(np.float64) / temperature
     if strength is None:
-        return temperature, fit_chosen(scaled, labels, weights, offset, full=full, bias=bias, seed=seed)
+        return temperature, fit_averaged(scaled, labels, weights, offset, full=full, bias=bias, seed=seed)
     return temperature, fit_near(scaled, labels, weights, offset, strength, full=full, bias=bias)
 
 

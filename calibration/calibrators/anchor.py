@@ -1,8 +1,8 @@
 """A temperature beside a map of single probabilities: q = w softmax(z / T) + (1 - w) g(z), against zero probabilities.
 
 A bin without a hit says 0, and one label in it costs log 1e12. w is chosen as in `pooling.py`: cross-validated
-likelihood with ten pseudo-rows, nine of which follow the temperature. With few rows the temperature speaks, with many
-the map, and no probability is below w softmax(z / T).
+likelihood with twenty pseudo-rows, eighteen of which follow the temperature. With few rows the temperature speaks, with
+many the map, and no probability is below w softmax(z / T).
 """
 
 from __future__ import annotations

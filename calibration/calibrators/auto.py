@@ -1,20 +1,10 @@
 """Which method, or which mixture of them: by cross-validated NLL, and by evidence where that can be computed.
 
-Every row is predicted by maps that were fitted on other rows (five folds; one fold where a fit takes seconds). L_j is
-the sum of the losses of member j, E_j its evidence (`evidence.py`; exp(-L_j / 2) where that cannot be computed), and
-the share of j in the mixture of the n rows
+Every row is predicted by maps that were fitted on other rows (five folds; one fold where a fit takes seconds). The
+share of each candidate in a mixture of probabilities is how much it is believed (`credence.py`): half of its
+log-evidence and up to half of what it gains in cross-validation, from a prior that gives a fifth to the temperature.
 
-    w_j  proportional to  pi_j E_j exp(-h L_j),      h = n / (2 n + 100).
-
-The prior pi gives half to the temperature, less where the temperature T is far from 1 and more where it is near: odds
-of the richer maps times exp(5 (|log T| - .65)), cut at exp(+-2). A network whose confidence is off by a factor is
-mostly off by class as well (it was told from the four networks of `docs/evidence/calibrators.md`).
-
-Evidence alone prefers penalties that are stronger than predicts best, since no map is the truth; cross-validation alone
-is noisy. (Akaike weights with cross-validation in the place of the criterion: Burnham and Anderson 2002; Yao et al.
-2018, "pseudo-BMA". Differs: the evidence, and h, which they replace by a bootstrap.)
-
-Few rows so give a mixture that leans on the temperature, many a single map. Members below two hundredths are left out,
+Few rows so give a mixture that leans on what is simple, many a single map. Members below two hundredths are left out,
 and one above .95 is taken by itself. For each member the mean loss and its paired difference to what was taken get 95 %
 intervals over the rows.
 """
@@ -30,12 +20,15 @@ from numpy.typing import NDArray
 
 from calibrant.calibration.adjustment import checked_ratio
 from calibrant.calibration.calibrators.base import Calibrator
+from calibrant.calibration.calibrators.estimation.credence import credences
 from calibrant.calibration.calibrators.estimation.evidence import affordable, log_evidence
+from calibrant.calibration.calibrators.estimation.near import fit_near
 from calibrant.calibration.calibrators.estimation.pooling import FOLDS, HeldOut, folds_of, label_losses
 from calibrant.calibration.calibrators.mixture import mixture
 from calibrant.calibration.calibrators.temperature import steadied
 from calibrant.calibration.inputs import Floats, Labels, Weights
 from calibrant.calibration.intervals.means import mean_interval
+from calibrant.calibration.softmax import log_softmax
 from calibrant.errors import CalibrantError, ConfigError
 
 Fit = Callable[..., Calibrator]
@@ -47,7 +40,7 @@ _NEAR = ("structured-vector", "vector", "structured")
 
 @dataclass(frozen=True)
 class Member:
-    """A candidate: a method with its options, and the share of the pseudo-rows that it gets."""
+    """A candidate: a method with its options, and how much it is believed before any row is seen."""
 
     method: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -68,24 +61,24 @@ class Member:
 
 # From simple to complex. Strengths of the penalty are members of their own: a mixture is steadier than a choice.
 MEMBERS = (
-    Member("temperature", {"steady": True}, 0.5),
-    Member("structured-vector", {"penalty": 1.0}, 0.03),
-    Member("structured-vector", {"penalty": 0.1}, 0.02),
-    Member("vector", {"penalty": 3.0}, 0.05),
-    Member("vector", {"penalty": 0.3}, 0.05),
-    Member("structured", {"penalty": 10.0}, 0.07),
-    Member("structured", {"penalty": 3.0}, 0.13),
-    Member("structured", {"penalty": 1.0}, 0.12),
-    Member("structured", {"penalty": 0.3}, 0.02),
-    Member("structured", {"penalty": 0.1}, 0.01),
+    Member("temperature", {"steady": True}, 0.2),
+    Member("structured", {"penalty": 30.0}, 0.24),
+    Member("structured", {"penalty": 10.0}, 0.24),
+    Member("structured", {"penalty": 3.0}, 0.14),
+    Member("structured", {"penalty": 1.0}, 0.08),
+    Member("structured", {"penalty": 0.3}, 0.03),
+    Member("structured", {"penalty": 0.1}, 0.02),
+    Member("structured-vector", {"penalty": 0.3}, 0.02),
+    Member("vector", {"penalty": 0.3}, 0.03),
 )
 # Where a fit takes long: one fold, and these.
 FEWER = (
-    MEMBERS[0],
+    Member("temperature", {"steady": True}, 0.2),
+    Member("structured-vector", {"penalty": 3.0}, 0.2),
     Member("structured-vector", {"penalty": 0.1}, 0.1),
     Member("vector", {"penalty": 0.3}, 0.1),
+    Member("structured", {"penalty": 10.0}, 0.2),
     Member("structured", {"penalty": 1.0}, 0.2),
-    Member("structured", {"penalty": 0.1}, 0.1),
 )
 
 
@@ -150,36 +143,26 @@ def _shares(
     weights: Weights | None,
     offset: NDArray[np.float64] | None,
 ) -> NDArray[np.float64]:
-    """w_j above."""
-    prior = np.array([m.prior for m in members])
+    """How much each is believed."""
     gains = -(found.losses @ found.weights) * len(labels) / len(found.rows)
     gains -= gains[0]
-    classes = logits.shape[1]
-    with_evidence = all(affordable(classes, full=m.full) for m in members)
-    scores = np.log(prior) + len(labels) / (2 * len(labels) + 100) * gains
-    if members[0].method == "temperature":
-        scores[1:] += _odds(steadied(logits, labels, weights, offset=offset))
-    for j, member in enumerate(members):
-        if with_evidence and member.method in _NEAR and "penalty" in member.options:
-            scores[j] += log_evidence(
-                logits,
-                labels,
-                weights,
-                offset,
-                strength=member.options["penalty"],
-                full=member.full,
-                log_probabilities=member.method != "vector",
-            )
-        elif j:
-            scores[j] += 0.5 * gains[j]
-    w: NDArray[np.float64] = np.exp(scores - scores.max())
-    w /= w.sum()
-    return w
+    evidence = gains.copy()
+    if all(affordable(logits.shape[1], full=m.full) for m in members):
+        for j, member in enumerate(members):
+            if member.method in _NEAR and "penalty" in member.options:
+                evidence[j] = _evidence(member, logits, labels, weights, offset)
+    return credences(np.array([m.prior for m in members]), gains, len(labels), evidence)
 
 
-def _odds(temperature: float) -> float:
-    """Of richer maps, as a logarithm, by how far the temperature is from 1."""
-    return float(np.clip(5.0 * (abs(np.log(temperature)) - 0.65), -2.0, 2.0))
+def _evidence(
+    member: Member, logits: Floats, labels: Labels, weights: Weights | None, offset: NDArray[np.float64] | None
+) -> float:
+    x = logits.astype(np.float64) / steadied(logits, labels, weights, offset=offset)
+    if member.method != "vector":
+        x = log_softmax(x)
+    strength = float(member.options["penalty"])
+    found = fit_near(x, labels, weights, offset, strength, full=member.full, tolerance=1e-5)
+    return log_evidence(found, x, labels, weights, offset, full=member.full)
 
 
 def _held_out(

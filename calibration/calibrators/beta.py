@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration.calibrators.anchor import Fitted, anchored, beside, check_anchor
-from calibrant.calibration.calibrators.form import Form, Matrix, Parameters, numbers
+from calibrant.calibration.calibrators.estimation.logistic import fit_logistic
+from calibrant.calibration.calibrators.form import Form, Parameters, numbers
 from calibrant.calibration.calibrators.steps import (
     BetaMap,
     Step,
@@ -23,6 +24,7 @@ from calibrant.calibration.softmax import log_p_and_rest
 from calibrant.errors import ConfigError
 
 Vector = NDArray[np.float64]
+_RIDGE = 1e-9  # only keeps separated data finite
 
 
 def fit_beta(
@@ -50,7 +52,9 @@ def _fit_class(log_p: Vector, log_rest: Vector, positive: NDArray[np.bool_], w: 
     features = np.stack([log_p, -log_rest, np.ones_like(log_p)], axis=1)
     slopes = [0, 1]
     while True:
-        t = _logistic(features[:, [*slopes, 2]], positive, w)
+        some = features[:, [*slopes, 2]]
+        ridge = np.full(some.shape[1], _RIDGE)
+        t = fit_logistic(some, w * positive, w, np.zeros(len(ridge)), ridge)
         bad = [s for s, value in zip(slopes, t, strict=False) if value < 0]
         if not bad:
             break
@@ -58,32 +62,6 @@ def _fit_class(log_p: Vector, log_rest: Vector, positive: NDArray[np.bool_], w: 
     full = np.zeros(3)
     full[[*slopes, 2]] = t
     return float(full[0]), float(full[1]), float(full[2])
-
-
-def _logistic(features: Matrix, positive: NDArray[np.bool_], w: Vector) -> Vector:
-    """Newton with step halving; the ridge only keeps separated data finite."""
-    sign = np.where(positive, 1.0, -1.0)
-    ridge = 1e-9
-    t: Vector = np.zeros(features.shape[1])
-
-    def loss(at: Vector) -> float:
-        return float(np.dot(w, np.logaddexp(0.0, -sign * (features @ at))) + ridge * at @ at)
-
-    value = loss(t)
-    for _ in range(100):
-        q = 1.0 / (1.0 + np.exp(np.clip(sign * (features @ t), -700, 700)))  # probability of the other side
-        gradient = -features.T @ (w * sign * q) + 2 * ridge * t
-        second = (features * (w * q * (1 - q))[:, None]).T @ features + (2 * ridge + 1e-14) * np.eye(len(t))
-        step = np.linalg.solve(second, gradient)
-        length = 1.0
-        while loss(t - length * step) > value - 1e-4 * length * float(gradient @ step) and length > 1e-6:
-            length *= 0.5
-        t = t - length * step
-        fresh = loss(t)
-        if abs(value - fresh) < 1e-15 or float(np.abs(gradient).max()) < 1e-11:
-            return t
-        value = fresh
-    return t
 
 
 def _check(p: Parameters, classes: int) -> None:

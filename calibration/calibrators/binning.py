@@ -43,7 +43,7 @@ Vector = NDArray[np.float64]
 def fit_isotonic(
     logits: Floats, labels: Labels, weights: Weights | None = None, *, mixture: bool = True, seed: int = 0
 ) -> Fitted:
-    return _beside(_isotonic_knots, _own_knots, logits, labels, weights, mixture, seed)
+    return _beside(_isotonic_knots, own_knots, logits, labels, weights, mixture, seed)
 
 
 def _beside(
@@ -123,7 +123,7 @@ def _fit_netcal(name: str, logits: Floats, labels: Labels, score: str, mixture: 
     if score not in ("BIC", "AIC"):
         raise ConfigError(f'score is "{score}", expected BIC or AIC')
     plain = partial(_netcal_knots, name=name, score=score)
-    found, notes = _beside(plain, _own_knots, logits, labels, None, mixture, seed)
+    found, notes = _beside(plain, own_knots, logits, labels, None, mixture, seed)
     return found, {"score": score, **notes}
 
 
@@ -181,7 +181,7 @@ def quiet() -> Any:
 # ---- how they act ----
 
 
-def _check_knots(p: Parameters, classes: int) -> None:
+def check_knots(p: Parameters, classes: int) -> None:
     if p.get("kind") not in ("linear", "constant"):
         raise ConfigError(f'parameter "kind" is {p.get("kind")!r}, expected linear or constant')
     _check_lists(p, "x", "y", classes, 0)
@@ -210,10 +210,10 @@ def _check_lists(p: Parameters, first: str, second: str, classes: int, more: int
 
 
 def _knot_steps(p: Parameters, classes: int) -> tuple[Step, ...]:
-    return beside(p, classes, _own_knots(p, classes))
+    return beside(p, classes, own_knots(p, classes))
 
 
-def _own_knots(p: Parameters, classes: int) -> tuple[Step, ...]:
+def own_knots(p: Parameters, classes: int) -> tuple[Step, ...]:
     x, y = _arrays(p["x"]), _arrays(p["y"])
     return (PiecewiseLinear(x, y) if p["kind"] == "linear" else PiecewiseConstant([v[1:] for v in x], y),)
 
@@ -230,7 +230,7 @@ def _arrays(lists: Any) -> list[Vector]:
     return [np.asarray(v, np.float64) for v in lists]
 
 
-ISOTONIC = Form("isotonic", fit_isotonic, _check_knots, _knot_steps)
+ISOTONIC = Form("isotonic", fit_isotonic, check_knots, _knot_steps)
 HISTOGRAM = Form("histogram", fit_histogram, _check_histogram, _histogram_steps)
-BBQ = Form("bbq", fit_bbq, _check_knots, _knot_steps)
-ENIR = Form("enir", fit_enir, _check_knots, _knot_steps)
+BBQ = Form("bbq", fit_bbq, check_knots, _knot_steps)
+ENIR = Form("enir", fit_enir, check_knots, _knot_steps)

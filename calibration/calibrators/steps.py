@@ -137,7 +137,44 @@ class Pool:
         return floored_logits(sum(parts, start=np.full(u.shape, self.rest)))
 
 
-Step = Affine | SubtractMax | LogSoftmax | PiecewiseLinear | PiecewiseConstant | BetaMap | MixtureMap | Pool
+@dataclass(frozen=True)
+class Hinges:
+    """u -> slope u + sum_j bends_j min(u - knots_j, 0), on gaps u <= 0 to the winner."""
+
+    slope: float
+    knots: Array
+    bends: Array
+
+    def __call__(self, u: Array) -> Array:
+        out: Array = self.slope * u
+        for knot, bend in zip(self.knots, self.bends, strict=True):
+            out = out + bend * np.minimum(u - knot, 0.0)
+        return out
+
+
+@dataclass(frozen=True)
+class ShapeScale:
+    """u -> u exp(tanh(bias + entropy H + top max_k u_k)), u = log softmax, H its entropy."""
+
+    bias: float
+    entropy: float
+    top: float
+
+    def __call__(self, u: Array) -> Array:
+        entropy, top = shape_of(u)
+        out: Array = u * np.exp(np.tanh(self.bias + self.entropy * entropy + self.top * top))[:, None]
+        return out
+
+
+def shape_of(u: Array) -> tuple[Array, Array]:
+    """Entropy of each row of log-probabilities, and the largest of them."""
+    return -np.einsum("ij,ij->i", np.exp(u), u), u.max(axis=1)
+
+
+Step = (
+    Affine | SubtractMax | LogSoftmax | PiecewiseLinear | PiecewiseConstant | BetaMap | MixtureMap | Hinges | ShapeScale
+    | Pool
+)  # fmt: skip
 
 
 def run(steps: Sequence[Step], u: Array) -> Array:

@@ -14,8 +14,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from calibrant.calibration.calibrators.affine import check_matrix, matrix_step, vector_step
+from calibrant.calibration.calibrators.estimation.near import Near, fit_near
 from calibrant.calibration.calibrators.estimation.newton import Vector
-from calibrant.calibration.calibrators.estimation.strengths import Near, fit_chosen, fit_near
+from calibrant.calibration.calibrators.estimation.strengths import fit_averaged
 from calibrant.calibration.calibrators.form import Form, Matrix, Parameters, numbers, positive
 from calibrant.calibration.calibrators.steps import Affine, LogSoftmax, Step
 from calibrant.calibration.calibrators.temperature import steadied
@@ -73,7 +74,7 @@ def _fit(
     temperature = steadied(logits, labels, weights, offset=offset)
     x = _centred(z / temperature) if inputs == "logits" else log_softmax(z / temperature)
     found = (
-        fit_chosen(x, labels, weights, offset, full=full, seed=seed)
+        fit_averaged(x, labels, weights, offset, full=full, seed=seed)
         if penalty is None
         else fit_near(x, labels, weights, offset, penalty, full=full)
     )

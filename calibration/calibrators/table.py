@@ -8,7 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from calibrant.calibration.calibrators import affine, beta, binning, ensemble, mixture, structured, temperature
+from calibrant.calibration.calibrators import (
+    adaptive_temperature,
+    affine,
+    beta,
+    binning,
+    ensemble,
+    mixture,
+    order_preserving,
+    spline,
+    structured,
+    temperature,
+    venn_abers,
+)
 from calibrant.calibration.calibrators.form import Form, Parameters
 from calibrant.calibration.calibrators.steps import Affine
 from calibrant.errors import ConfigError, did_you_mean
@@ -18,6 +30,8 @@ _OWN: dict[str, Form] = {
     form.method: form
     for form in (
         temperature.TEMPERATURE,
+        adaptive_temperature.ADAPTIVE_TEMPERATURE,
+        order_preserving.ORDER_PRESERVING,
         affine.CLASSWISE,
         affine.VECTOR,
         affine.MATRIX,
@@ -25,6 +39,8 @@ _OWN: dict[str, Form] = {
         structured.STRUCTURED,
         structured.STRUCTURED_VECTOR,
         beta.BETA,
+        spline.SPLINE,
+        venn_abers.VENN_ABERS,
         binning.ISOTONIC,
         binning.HISTOGRAM,
         binning.BBQ,

@@ -105,8 +105,9 @@ def fit_command(
     """Fit a calibrator on the labelled rows of PREDICTIONS and write it as JSON.
 
     \b
-    Methods: temperature ensemble-temperature classwise-temperature vector structured-vector
-             structured matrix dirichlet beta isotonic histogram bbq enir
+    Methods: temperature adaptive-temperature ensemble-temperature classwise-temperature
+             order-preserving vector structured-vector structured matrix dirichlet
+             beta spline venn-abers isotonic histogram bbq enir
              auto, which chooses or makes a mixture of them
     Example: calibrant calibrate runs/first/predictions/val.parquet --method auto --conformal 0.1
     """

@@ -17,11 +17,13 @@ from calibrant.artifacts.onnx_wire import Attribute, Node
 from calibrant.calibration.calibrators.steps import (
     Affine,
     BetaMap,
+    Hinges,
     LogSoftmax,
     MixtureMap,
     PiecewiseConstant,
     PiecewiseLinear,
     Pool,
+    ShapeScale,
     Step,
     SubtractMax,
 )
@@ -92,6 +94,10 @@ def emit(graph: Builder, step: GraphStep, x: str) -> str:
         return _beta(graph, step, x)
     if isinstance(step, MixtureMap):
         return _mixture(graph, step, x)
+    if isinstance(step, Hinges):
+        return _hinges(graph, step, x)
+    if isinstance(step, ShapeScale):
+        return _shape_scale(graph, step, x)
     if isinstance(step, Pool):
         return _pool(graph, step, x)
     raise ModelError(f"no graph for {type(step).__name__}")
@@ -196,6 +202,24 @@ def _mixture(graph: Builder, step: MixtureMap, x: str) -> str:
         p = graph.node("Softmax", scaled, axis=-1)
         q = graph.node("Add", graph.node("Mul", p, graph.table("weight", [weight])), q)
     return _logarithm(graph, q)
+
+
+def _hinges(graph: Builder, step: Hinges, u: str) -> str:
+    zero = graph.constant("zero", [0.0])
+    out = graph.node("Mul", u, graph.table("slope", [step.slope]))
+    for knot, bend in zip(step.knots, step.bends, strict=True):
+        if bend:
+            below = graph.node("Min", graph.node("Sub", u, graph.table("knot", [knot])), zero)
+            out = graph.node("Add", out, graph.node("Mul", below, graph.table("bend", [bend])))
+    return out
+
+
+def _shape_scale(graph: Builder, step: ShapeScale, u: str) -> str:
+    down = graph.rows("ReduceSum", graph.node("Mul", graph.node("Exp", u), u))  # minus the entropy
+    s = graph.node("Mul", down, graph.table("entropy", [-step.entropy]))
+    s = graph.node("Add", s, graph.node("Mul", graph.rows("ReduceMax", u), graph.table("top", [step.top])))
+    s = graph.node("Tanh", graph.node("Add", s, graph.table("bias", [step.bias])))
+    return graph.node("Mul", u, graph.node("Exp", s))
 
 
 def _pool(graph: Builder, step: Pool, x: str) -> str:

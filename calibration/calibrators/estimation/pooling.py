@@ -22,7 +22,7 @@ from calibrant.calibration.softmax import log_softmax
 
 Vector = NDArray[np.float64]
 Fold = Callable[[Floats, Labels, Weights | None], Sequence[Step]]
-PSEUDO_ROWS = 10.0
+PSEUDO_ROWS = 20.0
 FOLDS = 5
 
 

@@ -1,151 +1,84 @@
-"""Affine maps near the identity, kept there by a penalty whose strength the rows choose.
+"""Affine maps near a temperature, averaged over the strength of their penalty.
 
-zeta = (I + D + M) x + c, D diagonal, M off-diagonal (absent in a diagonal map), C classes, n rows:
-
-    sum_i w_i CE(softmax(zeta_i + o), y_i)  +  s (C |D|^2 + C (C - 1) |M|^2 + C |c|^2)
-
-The proportions are those of Berta, Holzmueller, Jordan and Bach, "Structured matrix scaling for multi-class
-calibration" (2026), where s = 1. Differs: s is chosen by cross-validated NLL from `STRENGTHS`, with the identity itself
-among the candidates, which any other has to beat by more than three nats in the sum over the rows. So few rows leave
-the identity, that is the temperature before it, where it is.
+Each strength s of `near.py` gives a map; the temperature alone is one more (s infinite). They are averaged with the
+weights of `credence.py`, number by number:  A = sum_s w_s A_s, c likewise. The loss of an average of logits is at most
+the average of the losses, since cross entropy is convex in them, so no single choice can go far wrong; and the average
+is one map of the same kind. (A logarithmic pool: Genest and Zidek 1986. Berta et al. 2026 take s = 1.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from calibrant.calibration.calibrators.estimation.newton import Problem, Vector
-from calibrant.calibration.calibrators.estimation.quasi_newton import minimise_scaled
+from calibrant.calibration.calibrators.estimation.credence import FEWER, STRENGTHS, credences, prior_of
+from calibrant.calibration.calibrators.estimation.evidence import affordable, log_evidence
+from calibrant.calibration.calibrators.estimation.near import Near, fit_near, identity
+from calibrant.calibration.calibrators.estimation.newton import Vector
+from calibrant.calibration.calibrators.estimation.pooling import FOLDS, folds_of, label_losses
 from calibrant.calibration.calibrators.form import Matrix
 from calibrant.calibration.inputs import Labels, Weights
-from calibrant.calibration.softmax import log_softmax
 
-STRENGTHS = (100.0, 10.0, 1.0, 0.1)
-_CLEAR = 3.0  # nats
-_FOLDS = 5
-_WORK = 5e6  # rows x numbers of the map up to which every fold is tried; beyond, one fold says enough
-_MOST_STEPS = 60
-_LEAST_GAIN = 3e-7  # of the objective, relative: below, no digit of an NLL that anyone reads changes
-_HEAVY, _HEAVY_STEPS = 1e9, 15  # rows x numbers of the map; a thousand classes get so many steps
+_WORK = 5e6  # rows x numbers of the map up to which every fold is tried; beyond, one fold and fewer strengths
+_LEAST_WEIGHT = 0.005
 
 
-@dataclass(frozen=True)
-class Near:
-    """A map near the identity: `a` (C,) or (C, C), `c` (C,); `strength` is infinite for the identity itself."""
-
-    a: Vector
-    c: Vector
-    strength: float
-    notes: dict[str, Any]
-
-    def __call__(self, x: Matrix) -> Matrix:
-        out: Matrix = (x * self.a if self.a.ndim == 1 else x @ self.a.T) + self.c
-        return out
-
-
-def identity(classes: int) -> Near:
-    return Near(np.ones(classes), np.zeros(classes), np.inf, {})
-
-
-def fit_near(
-    x: Matrix,
-    labels: Labels,
-    weights: Weights | None,
-    offset: Vector | None,
-    strength: float,
-    *,
-    full: bool,
-    bias: bool = True,
-    start: Near | None = None,
-    tolerance: float = 1e-6,
-) -> Near:
-    """The map of one strength; `start` is the map of another from which to begin."""
+def fit_averaged(
+    x: Matrix, labels: Labels, weights: Weights | None, offset: Vector | None, *, full: bool, bias: bool = True,
+    strengths: Sequence[float] | None = None, seed: int = 0,
+) -> Near:  # fmt: skip
+    """The average, with the table of strengths in the notes; `strength` is that of the largest weight."""
     n, c = x.shape
-    problem = (
-        Problem.full_map(x, labels, weights, offset)
-        if full
-        else Problem.diagonal_map(x, labels, weights, offset, bias=bias)
-    )
-    centre = flat(identity(c), full, bias)
-    rows = float(1.0 / np.dot(problem.weights, problem.weights))
-    begin = centre if start is None else flat(start, full, bias)
-    steps = _HEAVY_STEPS if n * len(centre) > _HEAVY else _MOST_STEPS
-    penalty = strength / rows * proportions(c, full, bias)
-    found = minimise_scaled(
-        problem, begin, penalty, centre=centre, tolerance=tolerance, most_steps=steps, least_gain=_LEAST_GAIN
-    )
-    t = found.parameters
-    table = t.reshape(c, c + 1) if full else None
-    a = t[:c] if table is None else table[:, :-1].copy()
-    shift = (t[c:] if bias else np.zeros(c)) if table is None else table[:, -1]
-    return Near(a, shift - shift.mean(), strength, found.notes())
-
-
-def fit_chosen(
-    x: Matrix,
-    labels: Labels,
-    weights: Weights | None,
-    offset: Vector | None,
-    *,
-    full: bool,
-    bias: bool = True,
-    strengths: Sequence[float] = STRENGTHS,
-    seed: int = 0,
-) -> Near:
-    """The map whose strength the rows choose, with the table of it in the notes."""
-    n, c = x.shape
+    heavy = n * c * (c if full else 20) > _WORK
+    tried = (FEWER if heavy else STRENGTHS) if strengths is None else tuple(strengths)
+    names = ["none beyond the temperature", *(f"{s:g}" for s in tried)]
     w = np.ones(n) if weights is None else weights * (n / weights.sum())
-    fold = np.random.default_rng(seed).permutation(n) % _FOLDS
-    numbers = c * (c if full else 20)
-    tried = _FOLDS if n * numbers <= _WORK else 1
-    totals, rows = np.zeros(len(strengths) + 1), 0.0
-    for f in range(tried if n >= 2 * _FOLDS else 0):
-        test, train = fold == f, fold != f
-        if not w[train].sum() or not w[test].sum():
+    if n < 2 * FOLDS:
+        return Near(np.ones(c), np.zeros(c), np.inf, {"strength": names[0]})
+    totals, rows = np.zeros(len(tried) + 1), 0.0
+    for test in folds_of(n, FOLDS, seed, 1 if heavy else None):
+        if not w[~test].sum() or not w[test].sum():
             continue
         found, rows = identity(c), rows + float(w[test].sum())
-        totals[0] += _loss(found, x, labels, w, offset, test)
-        for j, strength in enumerate(strengths):
+        totals[0] += _loss(found, x[test], labels[test], w[test], offset)
+        for j, s in enumerate(tried):
             start = found if j else None
             found = fit_near(
-                x[train], labels[train], w[train], offset, strength, full=full, bias=bias, start=start, tolerance=1e-5
+                x[~test], labels[~test], w[~test], offset, s, full=full, bias=bias, start=start, tolerance=1e-5
             )
-            totals[j + 1] += _loss(found, x, labels, w, offset, test)
-    best = int(np.argmin(totals[1:])) + 1
-    if totals[best] >= totals[0] - _CLEAR * max(rows, 1.0) / n:
-        best = 0
-    names = ["none beyond the temperature", *(f"{s:g}" for s in strengths)]
-    notes: dict[str, Any] = {"strength": names[best]}
-    if rows:
-        notes["cross_validated_nll"] = dict(zip(names, (totals / rows).tolist(), strict=True))
-    if best == 0:
-        return Near(identity(c).a, np.zeros(c), np.inf, notes)
-    chosen = fit_near(x, labels, weights, offset, strengths[best - 1], full=full, bias=bias)
-    return Near(chosen.a, chosen.c, chosen.strength, {**chosen.notes, **notes})
+            totals[j + 1] += _loss(found, x[test], labels[test], w[test], offset)
+    effective = n if weights is None else float(weights.sum() ** 2 / np.dot(weights, weights))
+    gains = (totals[0] - totals) * effective / max(rows, 1.0)
+    prior = prior_of(tried)
+    maps = [identity(c)]
+    if not affordable(c, full=full):
+        share = credences(prior, gains, round(effective))
+        for j, s in enumerate(tried):  # a map that hardly counts is not fitted
+            counts = share[j + 1] >= _LEAST_WEIGHT
+            maps.append(fit_near(x, labels, weights, offset, s, full=full, bias=bias) if counts else maps[0])
+        share = np.where(share >= _LEAST_WEIGHT, share, 0.0)
+    else:
+        for j, s in enumerate(tried):
+            start = maps[-1] if j else None
+            maps.append(fit_near(x, labels, weights, offset, s, full=full, bias=bias, start=start))
+        evidence = [log_evidence(m, x, labels, weights, offset, full=full, bias=bias) for m in maps[1:]]
+        share = credences(prior, gains, round(effective), np.append(0.0, evidence))
+    share = share / share.sum()
+    top = int(np.argmax(share))
+    notes: dict[str, Any] = {
+        "strength": names[top], "shares": dict(zip(names, share.tolist(), strict=True)),
+        "cross_validated_nll": dict(zip(names, (totals / max(rows, 1.0)).tolist(), strict=True)),
+        "converged": all(bool(m.notes.get("converged", True)) for m in maps),
+    }  # fmt: skip
+    plain = full and any(m.a.ndim == 2 for m in maps)
+    a = sum(
+        (s * (np.diag(m.a) if plain and m.a.ndim == 1 else m.a) for s, m in zip(share, maps, strict=True)), start=0.0
+    )
+    shift = sum((s * m.c for s, m in zip(share, maps, strict=True)), start=np.zeros(c))
+    return Near(np.asarray(a), shift, [np.inf, *tried][top], notes)
 
 
-def _loss(
-    found: Near, x: Matrix, labels: Labels, w: Vector, offset: Vector | None, test: np.ndarray[Any, Any]
-) -> float:
-    log_p = log_softmax(found(x[test]) + (0.0 if offset is None else offset))
-    return -float(np.dot(w[test], log_p[np.arange(len(log_p)), labels[test]]))
-
-
-def proportions(c: int, full: bool, bias: bool) -> Vector:
-    if not full:
-        return np.full(c * (1 + bias), float(c))
-    out = np.full((c, c + 1), float(c * max(c - 1, 1)))
-    out[:, -1] = c
-    out[np.arange(c), np.arange(c)] = c
-    return out.reshape(-1)
-
-
-def flat(near: Near, full: bool, bias: bool) -> Vector:
-    if not full:
-        return np.concatenate([near.a, near.c]) if bias else near.a
-    a = np.diag(near.a) if near.a.ndim == 1 else near.a
-    return np.concatenate([a, near.c[:, None]], axis=1).reshape(-1)
+def _loss(found: Near, x: Matrix, labels: Labels, w: Vector, offset: Vector | None) -> float:
+    return float(np.dot(w, label_losses(found(x) + (0.0 if offset is None else offset), labels)))

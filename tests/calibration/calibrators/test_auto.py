@@ -19,10 +19,13 @@ def drawn(rows: int, shift: np.ndarray, seed: int = 5) -> tuple[np.ndarray, np.n
 
 
 def test_it_loses_next_to_nothing_where_a_temperature_is_the_truth() -> None:
-    z, y = drawn(400, np.zeros(4))
     fresh, truth = drawn(20000, np.zeros(4), 6)
-    losses = {m: metrics.nll(fit(m, z, y).probabilities(fresh), truth) for m in ("auto", "temperature")}
-    assert losses["auto"] <= losses["temperature"] + 0.001
+    lost = []
+    for seed in (5, 15, 25):
+        z, y = drawn(400, np.zeros(4), seed)
+        losses = {m: metrics.nll(fit(m, z, y).probabilities(fresh), truth) for m in ("auto", "temperature")}
+        lost.append(losses["auto"] - losses["temperature"])
+    assert np.mean(lost) <= 0.002
 
 
 def test_it_takes_the_gain_where_classes_are_shifted_and_accounts_for_it() -> None:

@@ -48,6 +48,18 @@ def beta(p: float) -> float:
     return float(1 / (1 + np.exp(-u)))
 
 
+def hinged(row: Array) -> Array:
+    """Slopes .5 down to 1 below the winner, then .25, then 2 from 3 below on."""
+    u = row - row.max()
+    return np.array([0.5 * v if v >= -1 else -0.5 + 0.25 * (v + 1) if v >= -3 else -1 + 2 * (v + 3) for v in u])
+
+
+def shaped(row: Array) -> Array:
+    p = np.exp(row / 2) / np.exp(row / 2).sum()
+    entropy = -(p * np.log(p)).sum()
+    return np.log(p) * np.exp(np.tanh(0.1 - 0.4 * entropy + 0.2 * np.log(p.max())))
+
+
 CASES: dict[str, tuple[dict[str, Any], Callable[[Array], Array]]] = {
     "temperature": ({"temperature": 2.0}, lambda z: z / 2),
     "classwise-temperature": ({"temperatures": [2.0, 1.0, 0.5]}, lambda z: z * np.array([0.5, 1.0, 2.0])),
@@ -80,6 +92,14 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[Array], Array]]] = {
     "histogram": (
         {"edges": [[0.0, 0.4, 0.8, 1.0]] * C, "values": [[0.05, 0.5, 0.9]] * C}, lambda z: each(stair, p_of(z))
     ),
+    "adaptive-temperature": (
+        {"temperature": 2.0, "bias": 0.1, "entropy": -0.4, "top": 0.2}, lambda z: np.array([shaped(row) for row in z])
+    ),
+    "order-preserving": (
+        {"knots": [-1.0, -3.0], "slopes": [0.5, 0.25, 2.0]}, lambda z: np.array([hinged(row) for row in z])
+    ),
+    "spline": ({**KNOTS, "kind": "linear", "temperature": 2.0}, lambda z: each(line, p_of(z / 2))),
+    "venn-abers": ({**KNOTS, "kind": "constant", "temperature": 2.0}, lambda z: each(stair, p_of(z / 2))),
     "beta": ({"a": [1.5] * C, "b": [0.7] * C, "c": [0.2] * C}, lambda z: each(beta, p_of(z))),
     "ensemble-temperature": (
         {"temperature": 2.0, "weights": [0.6, 0.3, 0.1]}, lambda z: np.log(0.6 * p_of(z / 2) + 0.3 * p_of(z) + 0.1 / 3)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant.calibration.calibrators.estimation.evidence import affordable, log_evidence
+from calibrant.calibration.calibrators.estimation.near import fit_near
 from calibrant.calibration.calibrators.temperature import steadied
 from calibrant.calibration.softmax import log_softmax, softmax
 
@@ -25,15 +26,18 @@ def test_it_is_near_the_integral_over_the_prior() -> None:
     here = np.arange(len(y))
     losses = -log_softmax(u.reshape(-1, 2)).reshape(u.shape)[:, here, y].sum(axis=1)
     by_draws = np.log(np.exp(-losses + losses.min()).mean()) - losses.min() - log_softmax(x)[here, y].sum()
-    found = log_evidence(z, y, None, None, strength=s, full=False, log_probabilities=True)
+    near = fit_near(x, y, None, None, s, full=False)
+    found = log_evidence(near, x, y, None, None, full=False)
     assert found == pytest.approx(by_draws, abs=0.15)
 
 
 def test_it_speaks_for_more_than_a_temperature_only_where_there_is_more() -> None:
-    calm = log_evidence(*drawn(300, np.zeros(4)), None, None, strength=1.0, full=True, log_probabilities=True)
-    shifted = log_evidence(
-        *drawn(300, np.array([1.5, 0, 0, -1.5])), None, None, strength=1.0, full=True, log_probabilities=True
-    )
+    def evidence(shift: np.ndarray) -> float:
+        z, y = drawn(300, shift)
+        x = log_softmax(z / steadied(z, y, None))
+        return log_evidence(fit_near(x, y, None, None, 1.0, full=True), x, y, None, None, full=True)
+
+    calm, shifted = evidence(np.zeros(4)), evidence(np.array([1.5, 0, 0, -1.5]))
     assert calm < 0 < 10 < shifted
 
 

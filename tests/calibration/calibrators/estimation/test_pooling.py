@@ -17,7 +17,7 @@ def test_the_shares_are_the_top_of_the_penalised_likelihood() -> None:
     found, prior = made(60), np.array([0.8, 0.2])
     grid = np.linspace(1e-4, 1 - 1e-4, 9999)
     mixed = grid[:, None] * np.exp(-found.losses[0]) + (1 - grid[:, None]) * np.exp(-found.losses[1])
-    scores = np.log(mixed) @ found.weights + 10 * (0.8 * np.log(grid) + 0.2 * np.log(1 - grid))
+    scores = np.log(mixed) @ found.weights + 20 * (0.8 * np.log(grid) + 0.2 * np.log(1 - grid))
     assert shares(found, prior)[0] == pytest.approx(grid[scores.argmax()], abs=2e-4)
 
 
