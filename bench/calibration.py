@@ -92,7 +92,7 @@ def extra_memory(call: Callable[[], Any]) -> int:
 
 def netcal_seconds(z: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
     """CPU time of netcal's temperature fit on float64 probabilities, and the T that it finds."""
-    from calibrant.calibration.calibrators.binning import netcal_class, quiet
+    from calibrant.calibration.calibrators.one_vs_rest.binning import netcal_class, quiet
     from calibrant.calibration.softmax import softmax
 
     probs = softmax(z)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.calibration import metrics
 from calibrant.calibration.calibrators import fit
-from calibrant.calibration.calibrators.binning import netcal_class, quiet
+from calibrant.calibration.calibrators.one_vs_rest.binning import netcal_class, quiet
 from calibrant.calibration.inputs import Floats, Labels
 from calibrant.calibration.softmax import log_softmax, softmax
 

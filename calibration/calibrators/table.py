@@ -11,17 +11,14 @@ from collections.abc import Mapping
 from calibrant.calibration.calibrators import (
     adaptive_temperature,
     affine,
-    beta,
-    binning,
     ensemble,
     mixture,
     order_preserving,
-    spline,
     structured,
     temperature,
-    venn_abers,
 )
 from calibrant.calibration.calibrators.form import Form, Parameters
+from calibrant.calibration.calibrators.one_vs_rest import beta, binning, spline, venn_abers
 from calibrant.calibration.calibrators.steps import Affine
 from calibrant.errors import ConfigError, did_you_mean
 from calibrant.plugins import Extended

@@ -7,7 +7,7 @@ import pytest
 
 from calibrant.calibration import Calibrator, fit, metrics
 from calibrant.errors import FormatError
-from tests.calibration.calibrators.test_spline import drawn
+from tests.calibration.calibrators.one_vs_rest.test_spline import drawn
 
 
 def test_every_row_keeps_the_order_of_its_classes() -> None:

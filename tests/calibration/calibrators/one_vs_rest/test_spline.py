@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant.calibration import fit, metrics
-from calibrant.calibration.calibrators.spline import basis
+from calibrant.calibration.calibrators.one_vs_rest.spline import basis
 from calibrant.calibration.softmax import softmax
 
 

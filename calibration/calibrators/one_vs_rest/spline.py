@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.calibrators.anchor import Fitted, anchored, beside
-from calibrant.calibration.calibrators.binning import check_knots, own_knots
 from calibrant.calibration.calibrators.estimation.logistic import fit_logistic
 from calibrant.calibration.calibrators.form import Form, Parameters, positive
+from calibrant.calibration.calibrators.one_vs_rest.anchor import Fitted, anchored, beside
+from calibrant.calibration.calibrators.one_vs_rest.binning import check_knots, own_knots
 from calibrant.calibration.calibrators.steps import Affine, Step
 from calibrant.calibration.calibrators.temperature import steadied
 from calibrant.calibration.inputs import Floats, Labels, Weights

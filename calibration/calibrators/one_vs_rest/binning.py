@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.calibrators.anchor import Fitted, Plain, anchored, beside, check_anchor
 from calibrant.calibration.calibrators.form import Form, Parameters
+from calibrant.calibration.calibrators.one_vs_rest.anchor import Fitted, Plain, anchored, beside, check_anchor
 from calibrant.calibration.calibrators.steps import (
     PiecewiseConstant,
     PiecewiseLinear,

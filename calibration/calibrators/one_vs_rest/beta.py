@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.calibrators.anchor import Fitted, anchored, beside, check_anchor
 from calibrant.calibration.calibrators.estimation.logistic import fit_logistic
 from calibrant.calibration.calibrators.form import Form, Parameters, numbers
+from calibrant.calibration.calibrators.one_vs_rest.anchor import Fitted, anchored, beside, check_anchor
 from calibrant.calibration.calibrators.steps import (
     BetaMap,
     Step,

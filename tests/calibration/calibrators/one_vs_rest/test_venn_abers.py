@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import isotonic_regression
 
 from calibrant.calibration import fit
-from calibrant.calibration.calibrators.venn_abers import with_one
+from calibrant.calibration.calibrators.one_vs_rest.venn_abers import with_one
 from calibrant.calibration.softmax import softmax
 
 
