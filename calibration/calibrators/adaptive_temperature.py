@@ -58,9 +58,10 @@ def fit_adaptive_temperature(
     bias = float(found.x[0] - slope @ mean)
     row_temperatures = temperature / np.exp(np.tanh(inputs @ found.x))
     notes = {
-        "steps": int(found.nit), "scaled": found.x.tolist(),
+        "steps": int(found.nit),
+        "scaled": found.x.tolist(),
         "row_temperatures": np.quantile(row_temperatures, [0.05, 0.5, 0.95]).tolist(),
-    }  # fmt: skip
+    }
     parameters = {"temperature": temperature, "bias": bias, "entropy": float(slope[0]), "top": float(slope[1])}
     return parameters, notes
 

@@ -172,9 +172,17 @@ def shape_of(u: Array) -> tuple[Array, Array]:
 
 
 Step = (
-    Affine | SubtractMax | LogSoftmax | PiecewiseLinear | PiecewiseConstant | BetaMap | MixtureMap | Hinges | ShapeScale
+    Affine
+    | SubtractMax
+    | LogSoftmax
+    | PiecewiseLinear
+    | PiecewiseConstant
+    | BetaMap
+    | MixtureMap
+    | Hinges
+    | ShapeScale
     | Pool
-)  # fmt: skip
+)
 
 
 def run(steps: Sequence[Step], u: Array) -> Array:

@@ -26,9 +26,16 @@ _LEAST_WEIGHT = 0.005
 
 
 def fit_averaged(
-    x: Matrix, labels: Labels, weights: Weights | None, offset: Vector | None, *, full: bool, bias: bool = True,
-    strengths: Sequence[float] | None = None, seed: int = 0,
-) -> Near:  # fmt: skip
+    x: Matrix,
+    labels: Labels,
+    weights: Weights | None,
+    offset: Vector | None,
+    *,
+    full: bool,
+    bias: bool = True,
+    strengths: Sequence[float] | None = None,
+    seed: int = 0,
+) -> Near:
     """The average, with the table of strengths in the notes; `strength` is that of the largest weight."""
     n, c = x.shape
     heavy = n * c * (c if full else 20) > _WORK
@@ -68,10 +75,11 @@ def fit_averaged(
     share = share / share.sum()
     top = int(np.argmax(share))
     notes: dict[str, Any] = {
-        "strength": names[top], "shares": dict(zip(names, share.tolist(), strict=True)),
+        "strength": names[top],
+        "shares": dict(zip(names, share.tolist(), strict=True)),
         "cross_validated_nll": dict(zip(names, (totals / max(rows, 1.0)).tolist(), strict=True)),
         "converged": all(bool(m.notes.get("converged", True)) for m in maps),
-    }  # fmt: skip
+    }
     plain = full and any(m.a.ndim == 2 for m in maps)
     a = sum(
         (s * (np.diag(m.a) if plain and m.a.ndim == 1 else m.a) for s, m in zip(share, maps, strict=True)), start=0.0
