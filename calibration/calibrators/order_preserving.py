@@ -52,8 +52,8 @@ def fit_order_preserving(
         by_a = np.array([float(np.vdot(residual, piece)) for piece in pieces])
         return value / n, (by_a * a + log_a / _SPREAD**2) / n
 
-    options = {"gtol": 1e-8, "maxiter": 100}
-    found = minimize(objective, np.zeros(len(pieces)), jac=True, method="BFGS", options=options)
+    start = np.zeros(len(pieces))
+    found = minimize(objective, start, jac=True, method="BFGS", options={"gtol": 1e-8, "maxiter": 100})
     slopes, knots = np.exp(found.x) / temperature, _KNOTS * temperature
     notes = {"temperature": temperature, "steps": int(found.nit), "scaled": np.exp(found.x).tolist()}
     return {"knots": knots.tolist(), "slopes": slopes.tolist()}, notes

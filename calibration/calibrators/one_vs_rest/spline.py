@@ -48,7 +48,7 @@ def _plain(logits: Floats, labels: Labels, weights: Weights | None) -> dict[str,
     classes = u.shape[1]
     cells = round(2 * _FARTHEST / _CELL) + 1
     index = np.rint((u + _FARTHEST) / _CELL).astype(np.int64)
-    features = basis((np.arange(cells) - (cells - 1) / 2) * _CELL)
+    features = basis(np.linspace(-_FARTHEST, _FARTHEST, cells))
     sizes = np.stack([np.bincount(index[:, k], w, cells) for k in range(classes)])
     hits = np.stack([np.bincount(index[labels == k, k], w[labels == k], cells) for k in range(classes)])
     identity = np.zeros(features.shape[1])

@@ -54,8 +54,8 @@ def _plain(logits: Floats, labels: Labels, weights: Weights | None) -> dict[str,
 def _pieces(scores: Vector, hit: NDArray[np.bool_], w: Vector) -> tuple[Vector, Vector]:
     """(x, y): q is y_j for x_j <= s < x_(j+1), from x_0 = 0 on."""
     x, index = np.unique(scores, return_inverse=True)
-    size = np.bincount(index, w, len(x))
-    hits = np.bincount(index, w * hit, len(x))
+    size = np.bincount(index, w, len(x)).astype(np.float64)
+    hits = np.bincount(index, w * hit, len(x)).astype(np.float64)
     used = size > 0
     x, size, hits = x[used], size[used], hits[used]
     p1 = np.append(with_one(size, hits), 1.0)
