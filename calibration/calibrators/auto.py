@@ -4,6 +4,10 @@ Every row is predicted by maps that were fitted on other rows (five folds; one f
 share of each candidate in a mixture of probabilities is how much it is believed (`credence.py`): half of its
 log-evidence and up to half of what it gains in cross-validation, from a prior that gives a fifth to the temperature.
 
+A small share may go to the uniform distribution, against zeros that no map of the logits takes away: the share that
+maximises the cross-validated likelihood with twenty pseudo-rows, one in a hundred of them uniform (`pooling.py`), where
+it brings more than one nat in their sum.
+
 Few rows so give a mixture that leans on what is simple, many a single map. Members below two hundredths are left out,
 and one above .95 is taken by itself. For each member the mean loss and its paired difference to what was taken get 95 %
 intervals over the rows.
@@ -23,7 +27,7 @@ from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.calibration.calibrators.estimation.credence import credences
 from calibrant.calibration.calibrators.estimation.evidence import affordable, log_evidence
 from calibrant.calibration.calibrators.estimation.near import fit_near
-from calibrant.calibration.calibrators.estimation.pooling import FOLDS, HeldOut, folds_of, label_losses
+from calibrant.calibration.calibrators.estimation.pooling import FOLDS, HeldOut, folds_of, label_losses, shares
 from calibrant.calibration.calibrators.mixture import mixture
 from calibrant.calibration.calibrators.temperature import steadied
 from calibrant.calibration.inputs import Floats, Labels, Weights
@@ -33,6 +37,7 @@ from calibrant.errors import CalibrantError, ConfigError
 
 Fit = Callable[..., Calibrator]
 _LEAST_SHARE, _NEARLY_ALL = 0.02, 0.95
+_CLEAR = 1.0  # nats that a uniform share has to bring in the sum of the rows
 _WORK = 5e6  # rows x numbers of the largest map: beyond, one fold
 _TOO_LARGE = 1.2e9
 _NEAR = ("structured-vector", "vector", "structured")
@@ -111,18 +116,25 @@ def choose(
     single = w[top] >= _NEARLY_ALL or bool(shared)  # a mixture inside a prior correction would not be one
     keep = [top] if single else [j for j, share in enumerate(w) if share >= _LEAST_SHARE]
     parts = [fit(kept[j].method, logits, labels, weights=weights, **kept[j].options, **shared) for j in keep]
-    taken = found.losses[keep[0]]
-    if len(parts) == 1:
+    mix = w[keep] / w[keep].sum()
+    whole = np.zeros(len(w))
+    whole[keep] = mix
+    taken = found.pooled(whole)
+    uniform = 0.0 if shared else _uniform_share(taken, found, c)
+    if len(parts) == 1 and not uniform:
         made = parts[0]
         why = f"its share of the best mixture is {100 * w[top]:.0f} % (cross-validated NLL {nll[top]:.4f})"
     else:
-        mix = w[keep] / w[keep].sum()
-        whole = np.zeros(len(w))
-        whole[keep] = mix
-        taken = found.pooled(whole)
+        taken = -np.log((1 - uniform) * np.exp(-taken) + uniform / c)
         said = ", ".join(f"{100 * share:.0f} % {kept[j].name}" for j, share in zip(keep, mix, strict=True))
         why = f"a mixture of {said}: cross-validated NLL {found.weights @ taken / found.weights.sum():.4f}"
-        parameters = mixture([(p.method, dict(p.parameters)) for p in parts], mix.tolist())
+        members_of_mix = [(p.method, dict(p.parameters)) for p in parts]
+        mix = mix * (1 - uniform)
+        if uniform:
+            said_uniform = {"temperature": 1.0, "weights": [0.0, 0.0, 1.0]}
+            members_of_mix, mix = [*members_of_mix, ("ensemble-temperature", said_uniform)], np.append(mix, uniform)
+            why += f"; {100 * uniform:.2g} % uniform against zeros"
+        parameters = mixture(members_of_mix, mix.tolist())
         made = Calibrator("mixture", c, parameters, {}, parts[0].fitted_on)
     account = {
         "chosen": made.method,
@@ -133,6 +145,13 @@ def choose(
         "few_rows": _few(kept, found),
     }
     return Calibrator(made.method, c, made.parameters, {**made.fit, "auto": account}, made.fitted_on)
+
+
+def _uniform_share(taken: NDArray[np.float64], found: HeldOut, classes: int) -> float:
+    both = HeldOut(np.stack([taken, np.full(len(taken), np.log(classes))]), found.weights, found.rows)
+    found_shares = shares(both, np.array([0.99, 0.01]))
+    gained = found.weights @ (taken - both.pooled(found_shares))
+    return float(found_shares[1]) if gained > _CLEAR else 0.0
 
 
 def _shares(

@@ -86,3 +86,14 @@ def _nothing() -> dict[str, dict[str, dict[str, float | None]]]:
 
     shown = reported(evaluate(statistics_of(*drawn(60, np.zeros(4)))))
     return {"before": shown, "after": shown}
+
+
+def test_labels_that_no_logit_foresaw_bring_a_uniform_share_and_keep_a_loss_finite() -> None:
+    z, y = drawn(300, np.zeros(4))
+    z = z * 3
+    y = z.argmax(axis=1)
+    y[::20] = (y[::20] + 1) % 4  # one in twenty at random, however sure the network is
+    found = fit("auto", z, y)
+    assert found.parameters["members"][-1]["parameters"]["weights"] == [0.0, 0.0, 1.0]
+    assert 0.02 < found.parameters["weights"][-1] < 0.12  # 4/3 of a twentieth at most
+    assert found.probabilities(z * 100).min() >= found.parameters["weights"][-1] / 4 - 1e-9
