@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,17 @@ def calibrate() -> None:
 @click.option("--class-conditional", is_flag=True, help="Prediction sets with the coverage for each class.")
 @click.option("--abstain-risk", type=float, metavar="RATE", help="Also find where answers err at most this often.")
 @click.option("--abstain-coverage", type=float, metavar="SHARE", help="Also find where this share is answered.")
+@click.option(
+    "--also-on",
+    "also_on",
+    type=_PATH,
+    multiple=True,
+    metavar="SHIFTED",
+    help="Show how each method carries over to these labelled predictions (blurred, another camera); repeatable.",
+)
+@click.option(
+    "--robust", is_flag=True, help="With --method auto and --also-on: the method that loses least on its worst set."
+)
 @click.option("--bins", default=15, show_default=True, help="Bins of the metrics that are reported.")
 @POLICY
 @MARGIN
@@ -96,6 +108,8 @@ def fit_command(
     class_conditional: bool,
     abstain_risk: float | None,
     abstain_coverage: float | None,
+    also_on: tuple[Path, ...],
+    robust: bool,
     bins: int,
     policy: str | None,
     margin: float | None,
@@ -111,6 +125,7 @@ def fit_command(
              auto, which chooses or makes a mixture of them
     Example: calibrant calibrate runs/first/predictions/val.parquet --method auto --conformal 0.1
     """
+    from calibrant.calibration.cli.carrying import carried_lines, most_robust
     from calibrant.calibration.cli.independent import calibrate_labels, refuse_options
     from calibrant.calibration.decisions import Decisions
     from calibrant.calibration.fitting import judged_fit
@@ -124,6 +139,7 @@ def fit_command(
         others = {
             "--conformal": alphas or None, "--abstain-risk": abstain_risk, "--abstain-coverage": abstain_coverage,
             "--adjust": adjust, "--option": options or None, "--class-conditional": class_conditional or None,
+            "--also-on": also_on or None,
         }  # fmt: skip
         refuse_options(others)
         said = asked(score_kind, outcome)
@@ -135,6 +151,9 @@ def fit_command(
         raise ConfigError("--abstain-risk and --abstain-coverage were both given", fix="pass one of them")
     if (kind != "lac" or class_conditional) and not alphas:
         raise ConfigError("--set-kind and --class-conditional need --conformal", fix="for example --conformal 0.1")
+    found = _carried(predictions, also_on, method, robust, asked(score_kind, outcome), (target_prior, adjust))
+    if found is not None and robust:
+        method = most_robust(found)
     decisions = None
     if alphas or abstain_risk is not None or abstain_coverage is not None:
         decisions = Decisions(alphas, kind, class_conditional, abstain_risk, abstain_coverage)
@@ -150,12 +169,18 @@ def fit_command(
         asked=asked(score_kind, outcome),
         margin=margin_of(policy, margin),
     )
-    fitted.calibrator.save(out)
+    calibrator = fitted.calibrator
+    if found is not None:
+        calibrator = replace(calibrator, fit={**calibrator.fit, "carried": found})
+    calibrator.save(out)
     if as_json:
-        click.echo(fitted.calibrator.to_json(), nl=False)
+        click.echo(calibrator.to_json(), nl=False)
     else:
         notes = "".join(f"Note: {note}\n" for note in fitted.notes)
-        click.echo(f"{notes}{verdict_lines(fitted.verdict)}\n\n{fit_account(fitted.calibrator)}\nWrote {out}")
+        account = fit_account(calibrator)
+        if found is not None:
+            account += f"\n{carried_lines(found)}" + (f"\nRobust: {method}." if robust else "")
+        click.echo(f"{notes}{verdict_lines(fitted.verdict)}\n\n{account}\nWrote {out}")
 
 
 @calibrate.command("cross-check")
@@ -195,6 +220,22 @@ def cross_check_command(predictions: Path, bins: int, as_json: bool) -> None:
     open_ones = [c.what for c in found if not c.agrees and not c.expected]
     if open_ones:
         raise CheckFailed(f"differs without a known reason: {', '.join(open_ones)}", where=predictions)
+
+
+def _carried(
+    predictions: Path, also_on: tuple[Path, ...], method: str, robust: bool, said: Any, corrected: tuple[Any, Any]
+) -> dict[str, Any] | None:
+    from calibrant.calibration.cli import carrying
+
+    if robust and (method != "auto" or not also_on):
+        raise ConfigError("needs --method auto and --also-on", where="--robust", fix="add --also-on SHIFTED.parquet")
+    if not also_on:
+        return None
+    if any(value is not None for value in corrected):
+        raise ConfigError("compares maps without a prior correction", where="--also-on", fix="leave --adjust out")
+    own, others = carrying.read_sets(predictions, also_on, said)
+    asked_for = () if method in carrying.METHODS or robust else (method,)
+    return carrying.carried(own, others, (*carrying.METHODS, *asked_for))
 
 
 def _options(pairs: tuple[str, ...]) -> dict[str, Any]:
