@@ -97,7 +97,8 @@ def probmetrics(method: str) -> Callable[[np.ndarray, np.ndarray], Callable[[np.
     from probmetrics.calibrators import get_calibrator
 
     def fitted(z: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        made = get_calibrator(method)
+        mixed = method == "isotonic-mix"
+        made = get_calibrator("isotonic", calibrate_with_mixture=True) if mixed else get_calibrator(method)
         made.fit(softmax(z), y)
         return lambda fresh: np.asarray(made.predict_proba(softmax(fresh)), np.float64)
 
@@ -117,6 +118,9 @@ def sklearn_temperature(z: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray], 
 
         def decision_function(self, x: Any) -> Any:
             return x
+
+        def predict(self, x: Any) -> Any:
+            return x.argmax(axis=1)
 
     made = CalibratedClassifierCV(FrozenEstimator(Logits().fit(z, y)), method="temperature").fit(z, y)
     return lambda fresh: np.asarray(made.predict_proba(fresh), np.float64)
@@ -225,9 +229,7 @@ def main() -> None:
         rest = [a for a in sys.argv[1:]]
         at = rest.index("--environment")
         root = str(Path(__file__).resolve().parents[1])
-        # safe path: a neighbour of this file is called coverage.py, and numba imports that name
-        outside = {**os.environ, "PYTHONPATH": root, "PYTHONSAFEPATH": "1"}
-        code = subprocess.run([python, __file__, *rest[:at], *rest[at + 2 :]], env=outside)
+        code = subprocess.run([python, __file__, *rest[:at], *rest[at + 2 :]], env={**os.environ, "PYTHONPATH": root})
         raise SystemExit(code.returncode)
     warnings.simplefilter("ignore")
     import logging
