@@ -13,7 +13,7 @@ EXTRAS = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").
 
 
 def test_every_extra_exists_and_every_one_for_users_is_in_the_table() -> None:
-    assert set(MODULES.values()) == set(EXTRAS) - {"gpu", "docs", "dev", "all"}  # docs: a command of its own, no import of ours
+    assert set(MODULES.values()) == set(EXTRAS) - {"gpu", "docs", "dev", "all"}
 
 
 def test_a_part_of_a_module_belongs_to_its_extra() -> None:
