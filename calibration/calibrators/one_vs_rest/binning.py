@@ -25,9 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.calibrators.form import Form, Parameters
+from calibrant.calibration.calibrators.form import Form, Parameters, positive
 from calibrant.calibration.calibrators.one_vs_rest.anchor import Fitted, Plain, anchored, beside, check_anchor
 from calibrant.calibration.calibrators.steps import (
+    Affine,
     PiecewiseConstant,
     PiecewiseLinear,
     Step,
@@ -216,6 +217,22 @@ def _knot_steps(p: Parameters, classes: int) -> tuple[Step, ...]:
 def own_knots(p: Parameters, classes: int) -> tuple[Step, ...]:
     x, y = _arrays(p["x"]), _arrays(p["y"])
     return (PiecewiseLinear(x, y) if p["kind"] == "linear" else PiecewiseConstant([v[1:] for v in x], y),)
+
+
+# Knots of probabilities after a temperature.
+
+
+def check_tempered_knots(p: Parameters, classes: int) -> None:
+    positive(p, "temperature", ())
+    check_knots(p, classes)
+
+
+def own_tempered_knots(p: Parameters, classes: int) -> tuple[Step, ...]:
+    return Affine.scale(np.full(classes, 1.0 / float(p["temperature"]))), *own_knots(p, classes)
+
+
+def tempered_knot_steps(p: Parameters, classes: int) -> tuple[Step, ...]:
+    return beside(p, classes, own_tempered_knots(p, classes))
 
 
 def _histogram_steps(p: Parameters, classes: int) -> tuple[Step, ...]:

@@ -20,10 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.calibration.calibrators.form import Form, Parameters, positive
-from calibrant.calibration.calibrators.one_vs_rest.anchor import Fitted, anchored, beside
-from calibrant.calibration.calibrators.one_vs_rest.binning import check_knots, own_knots
-from calibrant.calibration.calibrators.steps import Affine, Step
+from calibrant.calibration.calibrators.form import Form
+from calibrant.calibration.calibrators.one_vs_rest.anchor import Fitted, anchored
+from calibrant.calibration.calibrators.one_vs_rest.binning import (
+    check_tempered_knots,
+    own_tempered_knots,
+    tempered_knot_steps,
+)
 from calibrant.calibration.calibrators.temperature import steadied
 from calibrant.calibration.inputs import Floats, Labels, Weights
 from calibrant.calibration.softmax import softmax
@@ -36,7 +39,7 @@ def fit_venn_abers(
 ) -> Fitted:
     """`mixture=false` leaves out the temperature that stands beside the map (`anchor.py`)."""
     if mixture:
-        return anchored(_plain, _own_steps, logits, labels, weights, seed=seed)
+        return anchored(_plain, own_tempered_knots, logits, labels, weights, seed=seed)
     return _plain(logits, labels, weights), {}
 
 
@@ -104,17 +107,4 @@ def with_one(size: Vector, hits: Vector) -> Vector:
     return np.minimum(out, 1.0)
 
 
-def _check(p: Parameters, classes: int) -> None:
-    positive(p, "temperature", ())
-    check_knots(p, classes)
-
-
-def _own_steps(p: Parameters, classes: int) -> tuple[Step, ...]:
-    return Affine.scale(np.full(classes, 1.0 / float(p["temperature"]))), *own_knots(p, classes)
-
-
-def _steps(p: Parameters, classes: int) -> tuple[Step, ...]:
-    return beside(p, classes, _own_steps(p, classes))
-
-
-VENN_ABERS = Form("venn-abers", fit_venn_abers, _check, _steps)
+VENN_ABERS = Form("venn-abers", fit_venn_abers, check_tempered_knots, tempered_knot_steps)
