@@ -10,6 +10,8 @@ import pytest
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["CALIBRANT_OVERWRITE"] = "1"
 os.environ["CALIBRANT_PROGRESS"] = "off"  # what is said must not hang on how busy the machine is
+if "PYTEST_XDIST_WORKER" in os.environ:  # a worker for each core: more threads would wait for one another
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def test_family_agrees_with_torch(name: str, tmp_path: Path) -> None:
             layer.weight *= 3.0 / spread
     prior = np.random.default_rng(0).dirichlet(np.ones(10))
     card = export_onnx(
-        network, tmp_path / "m.onnx", class_names=NAMES, preprocessing=preprocessing, comparison=Comparison(images),
+        network, tmp_path / "m.onnx", class_names=NAMES, preprocessing=preprocessing, comparison=Comparison(images[:4]),
         trained=Trained(np.linspace(0.7, 1.5, 10)), train_prior=prior, adjust=1.0,
         calibrator=Calibrator("temperature", 10, {"temperature": 1.3}),
     )  # fmt: skip
