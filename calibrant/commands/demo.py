@@ -107,8 +107,9 @@ class Demo:
 )
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Same seed, same images and result.")
 @click.option("--brief", is_flag=True, help="Leave out what is only there to fill the dashboard: steps 8 and 9.")
+@click.option("--only-images", is_flag=True, help="Make the images and stop: a folder to try other commands on.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def demo(as_json: bool, **options: Any) -> None:
+def demo(as_json: bool, only_images: bool, **options: Any) -> None:
     """Run the whole path on data that needs no download: train, calibrate, export, serve, report.
 
     Takes about four minutes on two cores, half of it with --brief. The training set is long-tailed (many images of some
@@ -120,10 +121,16 @@ def demo(as_json: bool, **options: Any) -> None:
       calibrant demo
       calibrant demo --data digits --epochs 15
       calibrant demo --classes 20 --intra 1.5 --imbalance 50 --out hard-leaves
+      calibrant demo --only-images --out leaves
     """
     asked = Demo(**options)
     start = time.monotonic()
     _prepare(asked.out)
+    if only_images:
+        (asked.out / _MARK).unlink()
+        folder = _images(asked, asked.out)
+        click.echo(json.dumps({"images": str(folder)}) if as_json else f"\nImages: {folder}\nNext: calibrant fit {folder}")
+        return
     result = _run(asked, quiet=as_json)
     result["seconds"] = round(time.monotonic() - start, 1)
     write_json(asked.out / _MARK, result)
@@ -158,7 +165,7 @@ def _run(asked: Demo, *, quiet: bool) -> dict[str, Any]:
     from calibrant.train.jobs.run import processes
 
     say(1, f"Making images: {asked.data}")
-    images = _images(asked)
+    images = _images(asked, asked.out / "images")
     if asked.brief:
         return _walk(asked, images, None, say, quiet=quiet)
     # What the dashboard compares with is trained at the same time, on another core.
@@ -229,8 +236,7 @@ def _walk(
     }
 
 
-def _images(asked: Demo) -> Path:
-    folder = asked.out / "images"
+def _images(asked: Demo, folder: Path) -> Path:
     if asked.data == "digits":
         from calibrant.train.data.digits import DigitSpec, write_digits
 
