@@ -11,6 +11,8 @@ import click
 
 from calibrant.words import Words
 
+log = logging.getLogger(__name__)
+
 
 def _provider_names() -> tuple[str, ...]:
     from calibrant.serve.engine.providers import SHORT
@@ -53,11 +55,10 @@ _TABLES = "calibrant.serve.tables"
 )
 @click.option(
     "--workers",
-    default=1,
-    show_default=True,
     type=click.IntRange(1, 256),
     metavar="N",
-    help="Processes that share the port; each has its own copy of the models.",
+    help="Processes that share the port; each has its own copy of the models. [default: by cores and memory; 1 with "
+    "--threads]",
 )
 @click.option(
     "--threads", type=click.IntRange(1, 1024), help="Threads of one model. [default: the cores available / workers]"
@@ -182,7 +183,7 @@ def serve(
     keep_gib: float,
     grace: float,
     engine: str,
-    workers: int,
+    workers: int | None,
     quiet: bool,
     check: bool,
     log_format: str,
@@ -248,11 +249,18 @@ def serve(
     if engine == "ray":
         from calibrant.serve.processes import ray
 
-        ray.run(config, workers, announce=lambda url, names: _announce(url, names, None, workers))
+        ray.run(config, workers or 1, announce=lambda url, names: _announce(url, names, None, workers or 1))
         return
-    if workers > 1 and seat is None:
+    if seat is None and workers is None:
+        from calibrant.serve.processes.layout import chosen
+
+        layout, why = chosen(config)
+        workers = layout.workers
+        log.info("%d worker(s) of %d thread(s): %s (else --workers, --threads)", workers, layout.threads, why)
+    if seat is None and workers is not None and workers > 1:
         found = Supervisor(config, workers)
-        sys.exit(found.run(announce=lambda f: _announce(f["url"], f["models"], f["grpc_port"], workers)))
+        count = workers
+        sys.exit(found.run(announce=lambda f: _announce(f["url"], f["models"], f["grpc_port"], count)))
     from calibrant.serve.processes.server import Server
 
     server = Server(config, seat)

@@ -112,7 +112,8 @@ def test_wrong_file_types_are_named(
     fake.write_bytes(b"hello, I am no protobuf")
     for arguments in (
         ("evaluate", text), ("calibrate", text, "--method", "temperature", "--out", tmp_path / "c.json"),
-        ("inspect", text), ("inspect", fake), ("serve", fake, "--port", 0), ("serve", tmp_path / "none.onnx"),
+        ("inspect", text), ("inspect", fake), ("serve", fake, "--port", 0, "--workers", 1),
+        ("serve", tmp_path / "none.onnx", "--workers", 1),
         ("predict", text, "--data", tmp_path), ("export", text, "--out", tmp_path / "m.onnx"),
     ):  # fmt: skip
         code, _, said = run(capsys, monkeypatch, *arguments)

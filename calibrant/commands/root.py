@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str, str | None]] = {
     "serve": ("calibrant.serve.cli:serve", "Serve deployed files over the Open Inference Protocol.", None),
     "bench-serve": ("calibrant.serve.callers.bench:bench_serve", "Load a server; compare with onnxruntime.", None),
     "plan": ("calibrant.serve.planning.cli:plan", "How many machines a rate of requests takes.", None),
+    "tune": ("calibrant.commands.tune.cli:tune", "Find the fastest settings here that lose nothing.", "train"),
     "dashboard": ("calibrant.dashboard.cli:dashboard", "Open the reliability dashboard on your runs.", "dashboard"),
     "doctor": ("calibrant.commands.doctor:doctor", "Say what is installed, what is broken, and how to mend it.", None),
     "completion": ("calibrant.commands.completion:completion", "Print the completion script of a shell.", None),

@@ -108,7 +108,7 @@ def quantize_folders(
     card = OnnxFile.open(path).card()
     if not card.input.pictures:
         raise ConfigError("takes rows of numbers, and only networks of pictures are quantized", where=path)
-    found = _held_out(data, card.classes)
+    found = held_out(data, card.classes)
     pixels = np.stack([card.preprocessing.pixels(found.image(i)) for i in range(len(found))])
     as_input = "uint8" if card.input.dtype == "uint8" else "float32"
     images: Pixels = pixels if as_input == "uint8" else card.preprocessing.normalise(pixels)
@@ -130,7 +130,7 @@ def quantize_folders(
     )
 
 
-def _held_out(data: Path, class_names: Sequence[str]) -> ImageSet:
+def held_out(data: Path, class_names: Sequence[str]) -> ImageSet:
     """Labelled images that the model was not trained on, as far as the data say so."""
     listing = list_images(data)
     split = next((name for name in ("val", "test", ALL) if name in listing.sets), "val")

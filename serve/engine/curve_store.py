@@ -35,7 +35,7 @@ def key_of(session: Session, sha256: str) -> str:
     device = f"{session.providers[0]} {session.threads}"
     if session.providers[0] != "CPUExecutionProvider":
         device += f" {gpus()}"
-    return f"{sha256} {device} {runtime().__version__} {platform.machine()} {_cpu()} {os.cpu_count()}"
+    return f"{sha256} {device} {runtime().__version__} {platform.machine()} {cpu_name()} {os.cpu_count()}"
 
 
 def read(key: str) -> BatchCurve | None:
@@ -76,7 +76,7 @@ def gpus(root: Path = Path("/proc/driver/nvidia/gpus")) -> str:
     return ", ".join(names)
 
 
-def _cpu() -> str:
+def cpu_name() -> str:
     """The processor's name, where the system tells."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()

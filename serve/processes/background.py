@@ -36,7 +36,12 @@ class Running:
 def running(
     *models: str | Path, arguments: Sequence[str] = (), python: str | None = None, timeout: float = 60.0
 ) -> Iterator[Running]:
-    """`calibrant serve MODELS --port 0 ARGUMENTS` until the block ends; then SIGTERM, and the server drains."""
+    """`calibrant serve MODELS --port 0 ARGUMENTS` until the block ends; then SIGTERM, and the server drains.
+
+    One process, unless the arguments say otherwise.
+    """
+    if not {"--workers", "--config"} & set(arguments):
+        arguments = [*arguments, "--workers", "1"]
     with tempfile.TemporaryDirectory(prefix="calibrant-serve-") as folder:
         ready, log = Path(folder) / "ready.json", Path(folder) / "server.log"
         command = [

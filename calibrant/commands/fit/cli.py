@@ -99,7 +99,8 @@ def fit(
     if serving:
         from calibrant.serve.cli import serve
 
-        serve.main([str(where / "model.onnx"), "--feedback-log", str(where / "feedback")], standalone_mode=False)
+        words = [str(where / "model.onnx"), "--feedback-log", str(where / "feedback")]
+        serve.main([*words, "--workers", "1"], standalone_mode=False)  # others would be started by this command's line
 
 
 def _again(images: Path, out: Path | None, limit: str | None, options: dict[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from PIL import Image
 
 from calibrant.dashboard.draw import pictures
 from calibrant.errors import DataError
-from calibrant.export.quantization.quantize import _held_out
+from calibrant.export.quantization.quantize import held_out
 from calibrant.export.run import real_images
 from calibrant.images.image_set import ImageSet
 from calibrant.images.labels import ALL
@@ -75,10 +75,10 @@ def test_predict_keeps_the_names_of_classes_that_the_model_does_not_know(written
     assert len(set(found.ids)) == len(found) == 10
 
 
-def test_quantize_reads_what_is_held_out(written: tuple[str, Path]) -> None:
-    assert seen(_held_out(written[1], CLASSES)) == wanted("train" if written[0] == "aircraft" else "test")
+def test_quantize_reads_what_isheld_out(written: tuple[str, Path]) -> None:
+    assert seen(held_out(written[1], CLASSES)) == wanted("train" if written[0] == "aircraft" else "test")
     with pytest.raises(DataError, match='is of "auk", which is not a class of the model'):
-        _held_out(written[1], ("crane", "bittern"))
+        held_out(written[1], ("crane", "bittern"))
 
 
 def test_export_compares_on_images_of_all_splits(written: tuple[str, Path]) -> None:
