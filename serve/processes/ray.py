@@ -15,9 +15,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from calibrant.config import build
 from calibrant.errors import ConfigError, MissingExtra, ModelError
 from calibrant.serve.access import Access
 from calibrant.serve.config import ModelSpec, ServeConfig
@@ -27,6 +29,7 @@ from calibrant.serve.engine.providers import available_cores
 from calibrant.serve.http.app import Application
 from calibrant.serve.http.message import Request, Response
 from calibrant.serve.inference import Inference
+from calibrant.serve.limits import Limits
 from calibrant.serve.models.model import Model
 from calibrant.serve.models.repository import Repository
 from calibrant.serve.processes.listener import probe
@@ -131,15 +134,7 @@ def run(config: ServeConfig, replicas: int, *, announce: Callable[[str, list[str
         serve.start(
             http_options={"host": config.host, "port": config.port}, logging_config={"enable_access_log": False}
         )
-        deployment = serve.deployment(
-            Replica,
-            name="models",
-            num_replicas=replicas,
-            max_ongoing_requests=1024,
-            graceful_shutdown_timeout_s=20,
-            ray_actor_options={"num_cpus": config.threads or 1},
-        )
-        _deploy(serve, deployment.bind(config))
+        _deploy(serve, _bound(serve, config, replicas))
         if not stop.is_set():
             announce(f"http://{config.host}:{config.port}", names)
         while not stop.wait(0.5):
@@ -151,6 +146,46 @@ def run(config: ServeConfig, replicas: int, *, announce: Callable[[str, list[str
             else:
                 serve.shutdown()
         ray.shutdown()
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Of an application in a configuration of Ray Serve."""
+
+    models: tuple[str, ...]  # as on the command line of `calibrant serve`
+    threads: int = 1  # of a replica, which asks Ray for as many CPUs
+    batch_cap: int | None = None
+    max_body: int = 64  # MiB
+
+
+def application(arguments: Mapping[str, Any]) -> Any:
+    """What a configuration of Ray Serve names: `import_path: calibrant.serve.processes.ray:application`.
+
+    Its deployment is called "models". The token that callers need is read from CALIBRANT_TOKEN.
+    """
+    from ray import serve
+
+    given = build(Arguments, arguments, where="args of the Ray Serve application")
+    config = ServeConfig(
+        [ModelSpec.parse(text) for text in given.models],
+        threads=given.threads,
+        batch_cap=given.batch_cap,
+        token=os.environ.get("CALIBRANT_TOKEN"),
+        limits=Limits(max_body=given.max_body << 20),
+    )
+    return _bound(serve, config, 1)
+
+
+def _bound(serve: Any, config: ServeConfig, replicas: int) -> Any:
+    deployment = serve.deployment(
+        Replica,
+        name="models",
+        num_replicas=replicas,
+        max_ongoing_requests=1024,
+        graceful_shutdown_timeout_s=20,
+        ray_actor_options={"num_cpus": config.threads or 1},
+    )
+    return deployment.bind(config)
 
 
 def _deploy(serve: Any, application: Any) -> None:
