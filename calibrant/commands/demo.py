@@ -129,7 +129,8 @@ def demo(as_json: bool, only_images: bool, **options: Any) -> None:
     if only_images:
         (asked.out / _MARK).unlink()
         folder = _images(asked, asked.out)
-        click.echo(json.dumps({"images": str(folder)}) if as_json else f"\nImages: {folder}\nNext: calibrant fit {folder}")
+        said = f"\nImages: {folder}\nNext: calibrant fit {folder}"
+        click.echo(json.dumps({"images": str(folder)}) if as_json else said)
         return
     result = _run(asked, quiet=as_json)
     result["seconds"] = round(time.monotonic() - start, 1)
