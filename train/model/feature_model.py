@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from calibrant.errors import ModelError, did_you_mean
 from calibrant.train.model.foreign import foreign_network, is_foreign
 from calibrant.train.model.grey import see_in_grey
+from calibrant.train.model.huggingface_keys import read_huggingface, refuse_lost_bias
 from calibrant.train.model.recipes import RECIPES, find_recipe
 from calibrant.train.model.weights import loading_results, must_answer_from_cache, offline_if, require_loaded
 
@@ -119,8 +120,9 @@ def build_model(
 ) -> FeatureModel:
     """The timm model `name` with a new head for `num_classes`, proven to give features.
 
-    `weights`: a local checkpoint whose head may have another number of classes. `cosine_head`: logits are cosines, for
-    losses on angles. `small_stem`: see `use_small_stem`. `options` go to timm's constructor.
+    `weights`: a local checkpoint whose head may have another number of classes, in timm's names or transformers'.
+    `cosine_head`: logits are cosines, for losses on angles. `small_stem`: see `use_small_stem`. `options` go to timm's
+    constructor.
     """
     import timm
 
@@ -135,7 +137,7 @@ def build_model(
     if weights is not None:
         if not Path(weights).is_file():
             raise ModelError("no such weights file", where=weights)
-        options = {**options, "pretrained_cfg_overlay": {"file": str(weights)}}
+        options = {**options, "pretrained_cfg_overlay": _source(Path(weights), name)}
         pretrained = True
     elif pretrained:
         answer_from_cache = must_answer_from_cache(name)
@@ -163,6 +165,15 @@ def build_model(
         reduction = {f.name: getattr(token_reduction, f.name) for f in dataclasses.fields(token_reduction)}
         network = reduce_tokens(network, **reduction)
     return _with_head(FeatureModel(network, input_size=input_size), cosine_head)
+
+
+def _source(weights: Path, name: str) -> dict[str, Any]:
+    """What timm shall load: the file, or its tensors where they bear names that timm does not know."""
+    tensors = read_huggingface(weights)
+    if tensors is None:
+        return {"file": str(weights)}
+    refuse_lost_bias(tensors, name)
+    return {"state_dict": tensors}
 
 
 def _with_head(model: FeatureModel, cosine: bool) -> FeatureModel:
