@@ -17,6 +17,7 @@ TITLES = {
 }  # fmt: skip
 PERCENT = ("base_rate", "claimed", "ece")
 HEADS = ("label", "rows", *TITLES.values(), "probabilities are")
+_TEXT_HEADS = tuple(h if h != TITLES["ece"] else "ECE (true error; if calibrated)" for h in HEADS)
 WORDS = {
     "trusted": "right enough", "care": "usable with care", "not-trusted": "not to be trusted", "unknown": "unknown",
 }  # fmt: skip
@@ -42,10 +43,10 @@ def text_report(models: Sequence[LabelsModel], *, most: int = 40) -> str:
     blocks = []
     for model in models:
         worst = sorted(model.evaluation.labels, key=_error, reverse=True)
-        rows = [("mean of labels", "", *_cells(model.evaluation.mean, interval=True), "")]
+        rows = [("mean of labels", "", *_cells(model.evaluation.mean), "")]
         rows += [(x.name, f"{x.rows:,}", *_cells(x.metrics), WORDS[x.level]) for x in worst[:most]]
         more = "" if len(worst) <= most else f"\n... and {len(worst) - most} more labels: --json has all"
-        blocks.append(verdict_line(model) + "\n\n" + table(HEADS, rows) + more)
+        blocks.append(verdict_line(model) + "\n\n" + table(_TEXT_HEADS, rows) + more)
     return "\n\n".join(blocks)
 
 
@@ -85,12 +86,14 @@ def _span(key: str, m: Measured) -> str:
     return f"{m.low:.4f} .. {m.high:.4f}"
 
 
-def _cells(metrics: dict[str, Measured], *, interval: bool = False) -> tuple[str, ...]:
+def _cells(metrics: dict[str, Measured]) -> tuple[str, ...]:
     out = []
     for key in NAMES:
         m = metrics.get(key)
         text = "-" if m is None else _number(key, m.value)
         span = "" if m is None or key != "ece" else _span(key, m)
+        if span and m is not None and m.null is not None:
+            span += f"; {_number(key, m.null)}"
         out.append(f"{text} ({span})" if span else text)
     return tuple(out)
 

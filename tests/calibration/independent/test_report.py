@@ -27,6 +27,8 @@ def test_the_worst_label_comes_first() -> None:
     names = [line.split()[0] for line in lines if line.startswith(("right", "<high>"))]
     assert names == ["<high>", "right"]
     assert any("18.00 %" in line for line in lines)
+    # one bin: sqrt(2 / pi) sqrt(.2 * .8 / 1000)
+    assert next(line for line in lines if line.startswith("<high>")).count("; 1.01 %)") == 1
 
 
 def test_names_are_text_on_the_page() -> None:
