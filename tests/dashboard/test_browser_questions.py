@@ -92,7 +92,7 @@ def test_a_phone_shows_verdict_and_chart_on_its_first_two_screens(chromium: Any,
         box = found.first.bounding_box()
         assert box is not None
         assert box["height"] > 20
-        assert 0 <= box["y"]
+        assert box["y"] >= 0
         assert box["y"] + box["height"] <= 2 * height
     phone.check()
     phone.page.context.close()
