@@ -182,6 +182,36 @@ def triton(
         click.echo(f"Wrote {kserve}")
 
 
+@export.command("web")
+@click.argument("model", type=PATH)
+@click.argument("site", type=PATH)
+@click.option("--name", help="What the page and its icon are called. Default: the name in the file.")
+@click.option("--runtime", type=PATH, help="Folder with node_modules/onnxruntime-web. Default: fetched once with npm.")
+@click.option("--overwrite", is_flag=True, envvar="CALIBRANT_OVERWRITE", help="Replace the site that is in SITE.")
+@click.option("--json", "as_json", is_flag=True, help="What was written as JSON on stdout.")
+def web(model: Path, site: Path, name: str | None, runtime: Path | None, overwrite: bool, as_json: bool) -> None:
+    """Write MODEL.onnx as a static folder SITE that answers in a browser or on a phone, also without a network.
+
+    \b
+    calibrant export web birds.onnx site/
+    python -m http.server --directory site/
+    """
+    from calibrant.export.web.site import export_web
+
+    done = export_web(model, site, runtime=runtime, name=name, overwrite=overwrite)
+    if as_json:
+        click.echo(json.dumps(done.to_dict(), indent=2))
+        return
+    sizes = (done.bytes, done.model_bytes, done.runtime_bytes, done.page_bytes)
+    whole, model_, runtime_, page = (f"{size / 1e6:.1f}" for size in sizes)
+    parts = f"model {model_}, onnxruntime-web {done.runtime_version} {runtime_}, page {page}"
+    click.echo(f"Wrote {site}: {whole} MB ({parts}), loaded once a device")
+    for note in done.notes:
+        click.echo(f"note: {note}")
+    click.echo(f"Try it: python -m http.server --directory {site}, then http://localhost:8000")
+    click.echo("For phones put the folder on any host with https: without it browsers keep nothing for offline use")
+
+
 @click.command()
 @click.argument("model", type=PATH)
 @click.option("--out", type=PATH, required=True, help="The .onnx file to write.")

@@ -26,6 +26,7 @@ from calibrant.artifacts.predictions import Predictions, Source
 from calibrant.calibration import Calibrator, fit
 from calibrant.images.preprocessing import Preprocessing
 
+from ..chromium import launched
 from .browser import Server, Tab, new_tab, start_server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -245,19 +246,9 @@ def own_main() -> Iterator[None]:
 
 @pytest.fixture(scope="module")  # not longer: its event loop would be in the way of other tests' asyncio.run
 def chromium() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
     pytest.importorskip("streamlit", reason="streamlit is not installed: pip install '.[dashboard]'")
-    found = next((p for name in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(name))), None)
-    if found is None:
-        pytest.skip("no Chromium on this machine: install the distribution's package `chromium`")
-    flags = [
-        "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
-        "--disable-component-update", "--disable-sync", "--no-first-run",
-    ]  # fmt: skip
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found, args=flags)
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""A deployed file as a folder for browsers."""
