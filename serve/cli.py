@@ -158,6 +158,13 @@ _TABLES = "calibrant.serve.tables"
     "--access-log", is_flag=True, help="A JSON line on stderr for every request: its id, model, version, milliseconds."
 )
 @click.option(
+    "--trace-share",
+    default=0.0,
+    show_default=True,
+    type=click.FloatRange(0.0, 1.0),
+    help="Send OpenTelemetry traces of a share of the requests; OTEL_EXPORTER_OTLP_ENDPOINT says where to.",
+)
+@click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of all other lines."
 )
 @click.option(

@@ -77,6 +77,7 @@ class ServeConfig:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     access_log: bool = False
+    trace_share: float = 0.0  # of the requests, of which OpenTelemetry traces are sent
     reload_seconds: float = 2.0  # between looks at the files; 0 is never
     grace_seconds: float = 0.0  # between not ready and no new connections, for a load balancer to notice
     monitor: bool = False

@@ -40,6 +40,7 @@ class Ticket:
 
     received: float
     job: Job | None = None
+    ran: tuple[float, float, float, int] | None = None  # queued, started, finished, rows; what is left of the job
 
     def give_up(self) -> None:
         """The caller is gone."""
@@ -165,6 +166,7 @@ class Inference:
 
         def done(job: Job) -> None:
             model.active -= 1
+            ticket.ran = (job.queued, job.started, job.finished, job.rows)
             ticket.job = None  # they hold each other, and their tensors would wait for the garbage collector
             try:
                 if job.cancelled:

@@ -142,6 +142,8 @@ EVERYTHING = (
     "--set", "ingress.tlsSecret=tls", "--set", "ingress.className=nginx", "--set", "models.claim=mine",
     "--set", "autoscaling.enabled=false", "--set", "settings.max-body=8", "--set", "settings.admin=true",
     "--set-string", "extraSettings=[limits]\npeer_connections = 7", "--set", "imagePullSecrets[0].name=key",
+    "--set", "env[0].name=OTEL_EXPORTER_OTLP_ENDPOINT", "--set", "env[0].value=http://collector:4318",
+    "--set", "settings.trace-share=0.01", "--set", "network.egress[0].ports[0].port=4318",
     "--set", "nodeSelector.disk=fast", "--set", "tolerations[0].operator=Exists",
 )  # fmt: skip
 
@@ -189,12 +191,14 @@ def test_values_of_the_chart_reach_the_server(tmp_path: Path) -> None:
     settings = settings_of(found, tmp_path)
     assert settings.options["max_body"] == 8
     assert settings.options["admin"] is True
+    assert float(settings.options["trace_share"]) == 0.01  # --set makes text of it, which the server reads too
     assert settings.options["grpc_port"] == 8001
     assert settings.options["token_file"] == "/etc/calibrant-tokens/tokens"
     assert settings.tables == {"limits": {"peer_connections": 7}}
     pod = found["Deployment"]["spec"]["template"]["spec"]
     assert {v["name"] for v in pod["volumes"]} == {m["name"] for m in pod["containers"][0]["volumeMounts"]}
     assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == "mine"
+    assert [e["name"] for e in pod["containers"][0]["env"]] == ["XDG_CACHE_HOME", "OTEL_EXPORTER_OTLP_ENDPOINT"]
     assert "PersistentVolumeClaim" not in found
     assert found["Deployment"]["spec"]["replicas"] == 2
     assert [p["port"] for p in found["NetworkPolicy"]["spec"]["ingress"][0]["ports"]] == [8000, 8001]

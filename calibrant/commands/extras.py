@@ -9,7 +9,7 @@ MODULES = {
     "sklearn": "train", "onnx": "train", "onnxscript": "train", "netcal": "calibration",
     "streamlit": "dashboard", "altair": "dashboard", "pandas": "dashboard", "vl_convert": "dashboard",
     "grpc": "grpc", "optuna": "search", "ray": "ray", "transformers": "huggingface", "lightning": "lightning",
-    "mlflow": "tracking", "wandb": "tracking",
+    "mlflow": "tracking", "wandb": "tracking", "opentelemetry": "otel",
 }  # fmt: skip
 
 

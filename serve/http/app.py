@@ -16,6 +16,7 @@ from calibrant.serve.http.openapi.document import document
 from calibrant.serve.http.routes import GET, Names, Route, Router
 from calibrant.serve.inference import Inference
 from calibrant.serve.protocol.errors import PutAway, Refusal, WrongMethod
+from calibrant.serve.tracing import Traces, parent_of
 
 if TYPE_CHECKING:
     from calibrant.serve.http.connections import Connections
@@ -27,6 +28,7 @@ class Application:
     def __init__(self, inference: Inference, control: Control, access: Access | None = None) -> None:
         self.inference, self.control, self.access = inference, control, access or Access()
         self.connections: Connections | None = None
+        self.traces: Traces | None = None
         self.started = time.time()
         self.statuses: dict[int, int] = {}
         self.grpc_calls: dict[tuple[str, str], int] = {}  # by method and code
@@ -45,7 +47,10 @@ class Application:
             respond(response)
             if self.access.logged:
                 self._log(request, response)
+            if self.traces is not None and not request.internal:
+                self._trace(self.traces, request, response, route)
 
+        route: Route | None = None
         try:
             route, names = self._admit(request)
             answer = route.handler(self, request, names, counted)
@@ -126,12 +131,33 @@ class Application:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _trace(self, traces: Traces, request: Request, response: Response, route: Route | None) -> None:
+        """The span's name has the pattern of the address, not the address itself: names are to be few."""
+        method, path = request.method.decode("latin-1"), request.target.partition(b"?")[0].decode("latin-1")
+        attributes = {"http.request.method": method, "url.path": path, "http.response.status_code": response.status}
+        if route is not None:
+            attributes["http.route"] = route.addresses[0]
+        if request.id:
+            attributes["calibrant.request_id"] = request.id.decode()
+        if request.answered_by is not None:
+            attributes["calibrant.model"], attributes["calibrant.version"] = request.answered_by
+        traces.answered(
+            method if route is None else f"{method} {route.addresses[0]}",
+            request.headers.get(b"traceparent", b""),
+            request.received,
+            None if request.ticket is None else request.ticket.ran,
+            failed=response.status >= 500,
+            attributes=attributes,
+        )
+
     def _log(self, request: Request, response: Response) -> None:
         method, path = request.method.decode(), request.target.decode("latin-1")
         size = sum(map(len, response.parts))
         more = {"request_id": request.id.decode()}
         if request.answered_by is not None:
             more["model"], more["version"] = request.answered_by
+        if (parent := parent_of(request.headers.get(b"traceparent", b""))) is not None:
+            more["trace_id"] = f"{parent[0]:032x}"
         self.access.note(request.peer, method, path, response.status, size, request.received, **more)
 
 

@@ -209,6 +209,7 @@ def _refuse_what_ray_does_not_do(config: ServeConfig) -> None:
         "admin": "--admin",
         "tls_cert": "--tls-cert",
         "access_log": "--access-log",
+        "trace_share": "--trace-share",
         "monitor": "--monitor",
         "feedback_log": "--feedback-log",
         "baseline": "--baseline",

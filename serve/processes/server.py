@@ -72,6 +72,10 @@ class Server:
         self.connections = self.app.connections = Connections(
             self.app, config.limits, gate=self.app.gate, trusted=config.trusted_proxies
         )
+        if config.trace_share:
+            from calibrant.serve.tracing import Traces
+
+            self.app.traces = Traces.to_collector(config.trace_share)
         self.monitors: MonitorThread | None = None
         self._stop: asyncio.Event | None = None
         self._starting = False
@@ -248,6 +252,8 @@ class Server:
             self.inference.close()
             if self.monitors is not None:
                 self.monitors.close()
+            if self.app.traces is not None:
+                self.app.traces.close()
             if self.config.ready_file is not None and self.seat is None:
                 self.config.ready_file.unlink(missing_ok=True)
 

@@ -80,6 +80,24 @@ def test_can_i_trust_it(tab: Tab) -> None:
     in_sight(tab, tab.page.locator(".st-key-verdict").get_by_text("Not to be trusted:"))
 
 
+def test_a_phone_shows_verdict_and_chart_on_its_first_two_screens(chromium: Any, asked: Server) -> None:
+    height = 844
+    phone = new_tab(chromium, asked, width=390, height=height)
+    phone.open("reliability?run=sure", wait_for="Not to be trusted")
+    phone.drawn()
+    for found in (
+        phone.page.locator(".st-key-verdict").get_by_text("Not to be trusted:"),
+        phone.page.locator("[data-testid=stVegaLiteChart]"),
+    ):
+        box = found.first.bounding_box()
+        assert box is not None
+        assert box["height"] > 20
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= 2 * height
+    phone.check()
+    phone.page.context.close()
+
+
 def test_why_not(tab: Tab) -> None:
     tab.open("reliability?run=sure", wait_for="Why.")
     text = in_sight(tab, tab.page.locator(".st-key-verdict [data-testid=stMarkdown]").filter(has_text="Why."))
