@@ -226,14 +226,14 @@ class Server:
                 loop.add_signal_handler(number, self._stop.set)
         with contextlib.suppress(NotImplementedError, AttributeError):
             loop.add_signal_handler(signal.SIGHUP, self._refresh, context)
-        if self.seat is not None and self.seat.successor:
+        if self.seat is not None and self.seat.joins:
             await self.load_all()  # callers wait in the kernel's queue, which is better than to be told to come again
         grpc = await self._grpc()
         server = await loop.create_server(self.connections.connection, sock=listener, ssl=context, backlog=1024)
         host, port = listener.getsockname()[:2]
         address = f"{'https' if context else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
         try:
-            if not (self.seat is not None and self.seat.successor):
+            if not (self.seat is not None and self.seat.joins):
                 await self._load_or_stop()
             if not self._stop.is_set():
                 await self._say_ready(host, port, address, announce)

@@ -48,6 +48,12 @@ class Seat:
     grpc_port: int | None
     successor: bool = False  # of a worker that died: connections wait for it, and find its models loaded
 
+    @property
+    def joins(self) -> bool:
+        """Others answer already, so it takes no connection before its models are loaded. The leader does: it is alive
+        at once, and ready when it is."""
+        return self.successor or self.number != LEADER
+
     @classmethod
     def from_environment(cls) -> Seat | None:
         """Where this process is a worker."""
@@ -171,7 +177,8 @@ class Supervisor:
 
     def _seat(self, number: int, *, successor: bool = False) -> None:
         listener = self._listeners[number]
-        listener.listen(1024)
+        if successor or number == LEADER:  # the others listen once they are loaded
+            listener.listen(1024)
         ends = (listener.fileno(), self._report_end, self._alive)
         seat = Seat(number, self.count, *ends, self._folder, self._grpc_port, successor)
         process = subprocess.Popen(

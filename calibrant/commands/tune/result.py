@@ -79,17 +79,21 @@ class Result:
         return table((f"{self.pictures} pictures", "MB", "accuracy %", "change", "ECE %", "change", ""), rows)
 
     def trials_table(self) -> str:
-        late = "answers/s" if self.p99 is None else f"/s within {1e3 * self.p99:g} ms"
+        heads = ["file", "workers", "threads", "cap", "at most /s", "p50 ms", "p99 ms"]
+        if self.p99 is not None:
+            heads.insert(5, f"/s within {1e3 * self.p99:g} ms")
         rows = []
         for trial in self.trials:
             f, s = trial.figures, trial.setting
-            shown = ("-", "-", "-", "-") if f is None else (
-                f"{f.capacity:,.0f}{'*' if f.by_callers else ''}", f"{f.rate:,.0f}", _ms(f.p50_ms), _ms(f.p99_ms)
-            )  # fmt: skip
+            shown = ["-"] * (len(heads) - 4)
+            if f is not None:
+                shown = [f"{f.capacity:,.0f}{'*' if f.by_callers else ''}", _ms(f.p50_ms), _ms(f.p99_ms)]
+                if self.p99 is not None:
+                    shown.insert(1, f"{f.rate:,.0f}")
             mark = "->" if trial is self.chosen else "  "
             name = f"{mark} {trial.file.name}{' (refused)' if trial.file.refused else ''}"
             rows.append((name, s.layout.workers, s.layout.threads, s.cap, *shown))
-        return table(("file", "workers", "threads", "cap", "at most /s", late, "p50 ms", "p99 ms"), rows)
+        return table(heads, rows)
 
     # ---- files
 

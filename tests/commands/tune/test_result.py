@@ -54,6 +54,7 @@ def test_the_text_says_what_is_served_what_not_and_what_was_not_measured(tmp_pat
     assert "no time was left for: fp32 2 x 1, cap 1" in text
     assert "250*" in text
     assert "/s within 20 ms" in text
+    assert "/s within" not in replace(result(tmp_path), p99=None).text()
 
 
 def test_the_picture_has_a_mark_for_each_setting_hollow_where_refused(tmp_path: Path) -> None:

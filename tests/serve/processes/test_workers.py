@@ -21,6 +21,7 @@ import pytest
 
 from calibrant.artifacts.feedback import read_feedback
 from calibrant.serve.processes.background import Running, running
+from calibrant.serve.processes.listener import bind
 from calibrant.serve.processes.other_workers import merged_metrics, merged_statistics
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="needs SO_REUSEPORT")
@@ -234,3 +235,32 @@ def test_what_cannot_be_served_is_said_once(tmp_path: Path, model_file: Path) ->
             assert run.returncode == 2, arguments
             assert says in run.stderr
             assert len(run.stderr.strip().splitlines()) == 1
+
+
+def test_who_is_told_ready_is_answered_by_every_worker(model_file: Path, tmp_path: Path, tiny: ModuleType) -> None:
+    """The second worker takes connections once its models are loaded, while the first one answers alone."""
+    with bind("127.0.0.1", 0) as probe:
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    whole, body = tmp_path / "ready.json", _body(tiny.pictures(1))
+    models = [f"m{n}={model_file}" for n in range(4)] + [str(model_file)]  # which take their time to load
+    arguments = [*models, "--port", url.rpartition(":")[2], "--ready-file", str(whole), "--workers", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "calibrant", "serve", "--quiet", *arguments], stdout=subprocess.DEVNULL
+    )
+    try:
+        _until(lambda: _status(f"{url}/v2/health/ready") == 200)
+        asked = []
+        while not whole.exists() or len(asked) < 20:
+            asked.append(httpx.post(url + INFER, json=body, timeout=60).status_code)  # on a connection of its own
+            assert process.poll() is None
+        assert set(asked) == {200}
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def _status(address: str) -> int:
+    try:
+        return httpx.get(address, timeout=60).status_code
+    except httpx.TransportError:
+        return 0
