@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import logging
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,3 +89,9 @@ class Access:
                 **more,
             }
             log.info(json.dumps(line))
+
+
+def request_id(given: bytes) -> bytes:
+    """The caller's, where it is one that headers and logs can hold; else one of ours."""
+    fits = 0 < len(given) <= 128 and all(33 <= sign <= 126 for sign in given)
+    return given if fits else os.urandom(8).hex().encode()

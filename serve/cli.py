@@ -37,7 +37,7 @@ _TABLES = "calibrant.serve.tables"
 @click.option("--name", help="Name of the model in the addresses. [default: from the file]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is every one.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
-@click.option("--grpc-port", type=click.IntRange(0, 65535), help="Also serve gRPC there; needs grpcio. 0: a free one.")
+@click.option("--grpc-port", type=click.IntRange(0, 65535), help="Also serve gRPC there; needs hpack. 0: a free one.")
 @click.option(
     "--provider",
     "providers",

@@ -77,14 +77,16 @@ class Inference:
             self.loop.call_soon(callback)
 
     def in_thread(
-        self, model: Model, work: Callable[[], T], then: Callable[[T], None], failed: Callable[[Exception], None]
+        self, model: Model | None, work: Callable[[], T], then: Callable[[T], None], failed: Callable[[Exception], None]
     ) -> None:
-        """`then` gets what `work` made of a request away from the loop, which has other callers. The model is not
-        retired meanwhile."""
-        model.active += 1
+        """`then` gets what `work` made of a request away from the loop, which has other callers. The model, where it is
+        known already, is not retired meanwhile."""
+        if model is not None:
+            model.active += 1
 
         def finished(future: asyncio.Future[T]) -> None:
-            model.active -= 1
+            if model is not None:
+                model.active -= 1
             try:
                 then(future.result())
             except Exception as error:

@@ -8,7 +8,7 @@ MODULES = {
     "torch": "train", "torchvision": "train", "timm": "train", "safetensors": "train", "tensorboard": "train",
     "sklearn": "train", "onnx": "train", "onnxscript": "train", "netcal": "calibration",
     "streamlit": "dashboard", "altair": "dashboard", "pandas": "dashboard", "vl_convert": "dashboard",
-    "grpc": "grpc", "optuna": "search", "ray": "ray", "transformers": "huggingface", "lightning": "lightning",
+    "hpack": "grpc", "optuna": "search", "ray": "ray", "transformers": "huggingface", "lightning": "lightning",
     "mlflow": "tracking", "wandb": "tracking", "opentelemetry": "otel",
 }  # fmt: skip
 

@@ -4,17 +4,63 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from calibrant.errors import CalibrantError
+from calibrant.errors import did_you_mean
 from calibrant.serve.access import Access
 from calibrant.serve.control import Control
 from calibrant.serve.grpc import messages, wire
+from calibrant.serve.grpc.known_requests import KnownRequests
 from calibrant.serve.inference import Inference, Ticket
-from calibrant.serve.protocol.errors import ModelNotFound, NotFound, NotReady, PutAway, Refusal
+from calibrant.serve.models.model import Model
+from calibrant.serve.protocol.body import LARGE_JSON
+from calibrant.serve.protocol.content_encoding import decompress
+from calibrant.serve.protocol.errors import (
+    BadInput,
+    DeadlinePassed,
+    ModelNotFound,
+    NotFound,
+    NotReady,
+    PutAway,
+    Refusal,
+    UnknownEncoding,
+    WrongMethod,
+)
+from calibrant.serve.protocol.request import InferRequest, Target
 
 SERVICE, HEALTH = "inference.GRPCInferenceService", "grpc.health.v1.Health"
+LOOK_SECONDS = 0.5  # between looks at whether the health has changed, for those who watch it
+
+
+class Exchange(Protocol):
+    """A message that is to be answered: by `answer` or `refuse`, once; or by `send`, as often as there is something."""
+
+    received: float  # time.monotonic, when its last byte came
+    ticket: Ticket | None
+    answered_by: tuple[str, str] | None  # model and version, of what is asked of one
+
+    @property
+    def expires(self) -> float: ...
+    @property
+    def over(self) -> bool: ...
+    def answer(self, parts: Sequence[bytes | memoryview]) -> None: ...
+    def send(self, parts: Sequence[bytes | memoryview]) -> None: ...
+    def refuse(self, refusal: Refusal) -> None: ...
+
+
+# Gives the answer, or work that will give it; or None, and answers later.
+Handler = Callable[[memoryview, Exchange], bytes | Coroutine[Any, Any, bytes | None] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    name: str
+    handler: Handler
+    right: str = "infer"  # that the token must have; "" is open to callers without one
+    streams: bool = False  # any number of messages, each with its answer
+    lasts: bool = False  # until the caller ends it
 
 
 class Service:
@@ -25,90 +71,103 @@ class Service:
     ) -> None:
         """`calls`: counts of what was answered, by method and code."""
         self.inference, self.control, self.access, self.calls = inference, control, access, calls
+        self._known = KnownRequests()
+        self._tasks: set[asyncio.Task[None]] = set()
+        methods = (
+            Method("ServerLive", self._server_live, ""), Method("ServerReady", self._server_ready, ""),
+            Method("ModelReady", self._model_ready), Method("ServerMetadata", self._server_metadata),
+            Method("ModelMetadata", self._model_metadata), Method("ModelConfig", self._config),
+            Method("ModelStatistics", self._statistics), Method("RepositoryIndex", self._index),
+            Method("RepositoryModelLoad", self._load, "admin"), Method("RepositoryModelUnload", self._unload, "admin"),
+            Method("ModelInfer", self._infer), Method("ModelStreamInfer", self._infer, streams=True),
+        )  # fmt: skip
+        health = (Method("Check", self._health, ""), Method("Watch", self._watch_health, "", lasts=True))
+        self._methods = {f"/{SERVICE}/{m.name}": m for m in methods} | {f"/{HEALTH}/{m.name}": m for m in health}
 
-    def handlers(self) -> tuple[Any, ...]:
-        import grpc
+    def method(self, path: str) -> Method:
+        found = self._methods.get(path)
+        if found is None:
+            raise WrongMethod(f'there is no method "{path[:100]}"; {did_you_mean(path[:100], self._methods)}')
+        return found
 
-        unary = {
-            "ServerLive": self._server_live,
-            "ServerReady": self._server_ready,
-            "ModelReady": self._model_ready,
-            "ServerMetadata": self._server_metadata,
-            "ModelMetadata": self._model_metadata,
-            "ModelInfer": self._infer,
-            "ModelConfig": self._config,
-            "ModelStatistics": self._statistics,
-            "RepositoryIndex": self._index,
-            "RepositoryModelLoad": self._load,
-            "RepositoryModelUnload": self._unload,
-        }
-        table: dict[str, Any] = {
-            name: grpc.unary_unary_rpc_method_handler(
-                self._guarded(f"{SERVICE}/{name}", call, open_=name in ("ServerLive", "ServerReady"))
-            )
-            for name, call in unary.items()
-        }
-        table["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._stream)
-        health = {
-            "Check": grpc.unary_unary_rpc_method_handler(self._guarded(f"{HEALTH}/Check", self._health, open_=True)),
-            "Watch": grpc.unary_stream_rpc_method_handler(self._watch_health),
-        }
-        return (
-            grpc.method_handlers_generic_handler(SERVICE, table),
-            grpc.method_handlers_generic_handler(HEALTH, health),
+    def authorise(self, method: Method, authorization: bytes) -> None:
+        if method.right:
+            self.access.authorise(authorization, send="metadata authorization", right=method.right)
+
+    def serve(self, exchange: Exchange, method: Method, data: memoryview, encoding: str | None = None) -> None:
+        """Answers a message. `encoding`: how it is compressed, where it is."""
+        try:
+            if encoding is not None:
+                self._unpack(exchange, method, data, encoding)
+                return
+            answer = method.handler(data, exchange)
+            if isinstance(answer, bytes):
+                exchange.answer((answer,))
+            elif answer is not None:
+                self._later(answer, exchange)
+        except PutAway as away:
+            self._once_loaded(away, exchange, method, data)
+        except Exception as error:
+            exchange.refuse(Refusal.of(error))
+
+    def _unpack(self, exchange: Exchange, method: Method, data: memoryview, encoding: str) -> None:
+        """In a thread: what is behind a small message may be large."""
+        if encoding == "identity":
+            raise BadInput("a message says that it is compressed, and grpc-encoding that it is not")
+        if encoding not in ("gzip", "deflate"):
+            raise UnknownEncoding(f'grpc-encoding "{encoding[:40]}" is not known; use gzip, deflate or identity')
+        limit = self.inference.limits.max_decompressed
+        self.inference.in_thread(
+            None,
+            lambda: decompress(data, encoding, limit),
+            lambda unpacked: self.serve(exchange, method, unpacked),
+            lambda error: exchange.refuse(Refusal.of(error)),
         )
 
-    async def _waiting(self, call: Callable[[memoryview, Any], Awaitable[bytes]], data: bytes, context: Any) -> bytes:
-        """The answer, for which a model may have to be loaded again first."""
-        try:
-            return await call(memoryview(data), context)
-        except PutAway as away:
-            await self.control.bring(away)
-            return await call(memoryview(data), context)
+    def _later(self, work: Coroutine[Any, Any, bytes | None], exchange: Exchange) -> None:
+        """Answers from a task, for what has to wait."""
 
-    def _guarded(
-        self, path: str, call: Callable[[memoryview, Any], Awaitable[bytes]], *, open_: bool = False
-    ) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        async def guarded(data: bytes, context: Any) -> bytes:
-            start, code, answer = time.monotonic(), "OK", b""
+        async def run() -> None:
             try:
-                if not open_:
-                    self._authorise(context, "admin" if "RepositoryModel" in path else "infer")
-                answer = await self._waiting(call, data, context)
-                return answer
-            except asyncio.CancelledError:
-                code = "CANCELLED"
-                raise
+                answer = await work
+                if answer is not None:
+                    exchange.answer((answer,))
             except Exception as error:
-                refusal = Refusal.of(error)
-                code = _status(refusal).name
-                await context.abort(_status(refusal), refusal.message)
-                raise
-            finally:
-                self._note(path, code, len(answer), start, context)
+                exchange.refuse(Refusal.of(error))
 
-        return guarded
+        self._keep(run())
 
-    def _note(self, path: str, code: str, size: int, start: float, context: Any) -> None:
-        """Counts a call, and writes it to the access log where there is one."""
-        key = (path.rpartition("/")[2], code)
-        self.calls[key] = self.calls.get(key, 0) + 1
-        if self.access.logged:
-            self.access.note(context.peer(), "gRPC", f"/{path}", code, size, start)
+    def _once_loaded(self, away: PutAway, exchange: Exchange, method: Method, data: memoryview) -> None:
+        """Answers when the model is there again."""
+        if time.monotonic() - exchange.received > self.inference.limits.request_seconds:
+            exchange.refuse(away)
+            return
 
-    def _authorise(self, context: Any, right: str = "infer") -> None:
-        given = dict(context.invocation_metadata() or ()).get("authorization", "")
-        self.access.authorise(str(given).encode(), send="metadata authorization", right=right)
+        async def again() -> None:
+            try:
+                await self.control.bring(away)
+            except Exception as error:
+                exchange.refuse(Refusal.of(error))
+            else:
+                if not exchange.over:
+                    self.serve(exchange, method, data)
+
+        self._keep(again())
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # ---- health and metadata
 
-    async def _server_live(self, data: memoryview, context: Any) -> bytes:
+    def _server_live(self, data: memoryview, exchange: Exchange) -> bytes:
         return wire.number(1, True)
 
-    async def _server_ready(self, data: memoryview, context: Any) -> bytes:
+    def _server_ready(self, data: memoryview, exchange: Exchange) -> bytes:
         return wire.number(1, self.control.ready)
 
-    async def _model_ready(self, data: memoryview, context: Any) -> bytes:
+    def _model_ready(self, data: memoryview, exchange: Exchange) -> bytes:
         """Not an error where there is no such model: callers wait in a loop for one that is about to come."""
         try:
             self.control.model(*messages.model_of(data))
@@ -118,49 +177,49 @@ class Service:
             return b""
         return wire.number(1, self.control.accepting)
 
-    async def _health(self, data: memoryview, context: Any) -> bytes:
+    def _health(self, data: memoryview, exchange: Exchange) -> bytes:
         service = messages.model_of(data)[0]
         if service not in ("", SERVICE, HEALTH):
             raise NotFound(f'no service "{service[:80]}"')
         return wire.number(1, 1 if self.control.ready else 2)
 
-    async def _watch_health(self, data: bytes, context: Any) -> AsyncIterator[bytes]:
+    async def _watch_health(self, data: memoryview, exchange: Exchange) -> None:
         last = None
-        while True:
+        while not exchange.over:
             try:
-                now = await self._health(memoryview(data), context)
-            except Refusal:
+                now = self._health(data, exchange)
+            except NotFound:
                 now = wire.number(1, 3)  # SERVICE_UNKNOWN; the protocol has the stream go on
             if now != last:
                 last = now
-                yield now
-            await asyncio.sleep(0.5)
+                exchange.send((now,))
+            await asyncio.sleep(LOOK_SECONDS)
 
-    async def _server_metadata(self, data: memoryview, context: Any) -> bytes:
+    def _server_metadata(self, data: memoryview, exchange: Exchange) -> bytes:
         return messages.server_metadata(self.control.server())
 
-    async def _model_metadata(self, data: memoryview, context: Any) -> bytes:
+    def _model_metadata(self, data: memoryview, exchange: Exchange) -> bytes:
         return messages.model_metadata(self.control.metadata(*messages.model_of(data)))
 
-    async def _config(self, data: memoryview, context: Any) -> bytes:
+    def _config(self, data: memoryview, exchange: Exchange) -> bytes:
         return messages.config(self.control.config(*messages.model_of(data)))
 
-    async def _statistics(self, data: memoryview, context: Any) -> bytes:
+    async def _statistics(self, data: memoryview, exchange: Exchange) -> bytes:
         name, version = messages.model_of(data)
         stats = await self.control.statistics(name or None, version)
         return b"".join(wire.message(1, messages.statistics(entry)) for entry in stats)
 
     # ---- the repository
 
-    async def _index(self, data: memoryview, context: Any) -> bytes:
+    def _index(self, data: memoryview, exchange: Exchange) -> bytes:
         only_ready = any(n == 2 and value for n, _, value in wire.fields(data))
         return messages.index(self.control.index(only_ready=only_ready))
 
-    async def _load(self, data: memoryview, context: Any) -> bytes:
+    async def _load(self, data: memoryview, exchange: Exchange) -> bytes:
         await self.control.load(self._administered(data))
         return b""
 
-    async def _unload(self, data: memoryview, context: Any) -> bytes:
+    async def _unload(self, data: memoryview, exchange: Exchange) -> bytes:
         await self.control.unload(self._administered(data))
         return b""
 
@@ -173,57 +232,57 @@ class Service:
 
     # ---- inference
 
-    async def _infer(self, data: memoryview, context: Any) -> bytes:
-        model = self.inference.admit(*messages.model_of(data))
-        ticket = Ticket(time.monotonic())
+    def _infer(self, data: memoryview, exchange: Exchange) -> None:
+        found = self._known.find(data)
+        if found is not None:
+            known, id_ = found
+            model = self.inference.admit(known.name, known.version)
+            if (plan := model.target.plans.get(known.key)) is not None:
+                self._ask(model, exchange, lambda: known.follow(data, plan, id_))
+                return
+        parts = messages.split(data)
+        model = self.inference.admit(parts.name, parts.version)
+        if len(data) <= LARGE_JSON or parts.raw:
+            self._ask(model, exchange, lambda: self._read(data, parts, model.target))
+            return
+        self.inference.in_thread(  # numbers of seven bits each take their time
+            model,
+            lambda: messages.request_of(parts, model.target),
+            lambda request: self._ask(model, exchange, lambda: request),
+            lambda error: self._failed(model, exchange, error),
+        )
+
+    def _read(self, data: memoryview, parts: messages.Parts, target: Target) -> InferRequest:
+        request = messages.request_of(parts, target)
+        self._known.learn(data, parts, request, target)
+        return request
+
+    def _failed(self, model: Model, exchange: Exchange, error: Exception) -> None:
+        """Counts a request that cannot be read."""
+        exchange.answered_by = (model.name, model.version)
+        exchange.refuse(self.inference.failed(model, Ticket(exchange.received), error))
+
+    def _ask(self, model: Model, exchange: Exchange, read: Callable[[], InferRequest]) -> None:
+        if exchange.over:  # while it was read in a thread
+            return
         try:
-            request = messages.read_request(data, model.target)
+            request = read()
         except Exception as error:
-            raise self.inference.failed(model, ticket, error) from None
-        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-        def answer(message: bytes) -> None:
-            if not future.done():
-                future.set_result(message)
-
-        def refuse(refusal: Refusal) -> None:
-            if not future.done():
-                future.set_exception(refusal)
-
+            self._failed(model, exchange, error)
+            return
+        exchange.answered_by = (model.name, model.version)
+        ticket = exchange.ticket = Ticket(exchange.received)
+        if exchange.expires < float("inf"):
+            left = exchange.expires - exchange.received
+            if left <= 0:
+                self._failed(model, exchange, DeadlinePassed("the deadline of the call passed"))
+                return
+            request.timeout = left if request.timeout is None else min(left, request.timeout)
         self.inference.infer(
             model,
             request,
             ticket,
             write=lambda tensors: messages.write_answer(model, request, tensors),
-            answer=answer,
-            refuse=refuse,
+            answer=exchange.answer,
+            refuse=exchange.refuse,
         )
-        try:
-            return await future
-        except asyncio.CancelledError:  # the caller went away or its deadline passed
-            ticket.give_up()
-            raise
-
-    async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        """ModelStreamInfer: answers in order; an error is a message, and the stream goes on."""
-        try:
-            self._authorise(context)
-        except Refusal as error:
-            await context.abort(_status(error), error.message)
-        async for data in requests:
-            start, code = time.monotonic(), "OK"
-            try:
-                answer = wire.message(2, await self._waiting(self._infer, data, context))
-            except (Refusal, CalibrantError) as error:
-                refusal = Refusal.of(error)
-                code = _status(refusal).name
-                answer = wire.field(1, refusal.message) + wire.message(2, b"")
-            self._note(f"{SERVICE}/ModelStreamInfer", code, len(answer), start, context)
-            yield answer
-
-
-def _status(refusal: Refusal) -> Any:
-    """The grpc.StatusCode."""
-    import grpc
-
-    return next(code for code in grpc.StatusCode if code.value[0] == refusal.grpc_code)

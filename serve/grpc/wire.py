@@ -14,21 +14,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts.onnx_wire import encode_varint as varint
-from calibrant.serve.protocol.errors import BadInput
+from calibrant.serve.protocol.errors import BadInput, TooLarge
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+MOST_FIELDS = 20_000  # of one message; each costs about a microsecond of everybody's time
+_STEP = 1 << 18  # bytes of packed numbers that are read at once
 
 
 def field(number: int, data: bytes | memoryview | str) -> bytes:
     """A length-delimited field; an empty one is the default and left out."""
     if isinstance(data, str):
         data = data.encode()
-    return varint(number << 3 | BYTES) + varint(len(data)) + bytes(data) if len(data) else b""
+    return opening(number, len(data)) + bytes(data) if len(data) else b""
 
 
 def message(number: int, data: bytes) -> bytes:
     """An embedded message, which may be empty and still be there."""
-    return varint(number << 3 | BYTES) + varint(len(data)) + data
+    return opening(number, len(data)) + data
+
+
+def opening(number: int, size: int) -> bytes:
+    """What stands before `size` bytes of a field."""
+    return varint(number << 3 | BYTES) + varint(size)
 
 
 def number(field_number: int, value: int | bool) -> bytes:
@@ -39,10 +46,13 @@ def packed(field_number: int, values: Sequence[int]) -> bytes:
     return field(field_number, b"".join(map(varint, values)))
 
 
-def fields(data: memoryview) -> Iterator[tuple[int, int, Any]]:
+def fields(data: memoryview, *, most: int = MOST_FIELDS) -> Iterator[tuple[int, int, Any]]:
     """(number, wire type, value) of each field; a length-delimited value is a view."""
     at, end = 0, len(data)
     while at < end:
+        most -= 1
+        if most < 0:
+            raise TooLarge("the message has too many fields; send tensors as raw_input_contents")
         key, at = _read_varint(data, at)
         kind = key & 7
         if kind == VARINT:
@@ -106,6 +116,41 @@ def integers(kind: int, value: Any, *, unsigned: bool = False) -> list[int]:
         one, at = _read_varint(value, at)
         found.append(one if unsigned else signed(one))
     return found
+
+
+def integer_array(kind: int, value: Any, *, most: int, unsigned: bool = False) -> NDArray[Any]:
+    """`integers` for many: as an array, of at most so many."""
+    if kind != BYTES:
+        return np.array(integers(kind, value, unsigned=unsigned), np.uint64 if unsigned else np.int64)
+    octets = np.frombuffer(value, np.uint8)
+    ends = octets < 128
+    count = int(np.count_nonzero(ends))
+    if count > most or (len(octets) and not ends[-1]):
+        raise BadInput("there are more numbers than the shape has" if count > most else "the message is cut off")
+    if count == len(octets):  # all below 128
+        return octets
+    found = np.empty(count, np.uint64)
+    at = done = 0
+    while at < len(octets):
+        stop = min(len(octets), at + _STEP)
+        stop = at + int(np.flatnonzero(ends[at:stop])[-1]) + 1 if ends[at:stop].any() else at
+        if stop == at:
+            raise BadInput("a number has more bytes than numbers have")
+        numbers = _decoded(octets[at:stop], ends[at:stop])
+        found[done : done + len(numbers)] = numbers
+        at, done = stop, done + len(numbers)
+    return found if unsigned else found.view(np.int64)
+
+
+def _decoded(octets: NDArray[Any], ends: NDArray[Any]) -> NDArray[Any]:
+    """Numbers of seven bits a byte, the lowest first."""
+    last = np.flatnonzero(ends)
+    first = np.concatenate([[0], last[:-1] + 1])
+    sizes = last - first + 1
+    if sizes.max() > 10:
+        raise BadInput("a number has more bytes than numbers have")
+    place = np.arange(len(octets)) - np.repeat(first, sizes)
+    return np.add.reduceat((octets & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64), first)
 
 
 def floats(kind: int, value: Any, dtype: str) -> NDArray[Any]:

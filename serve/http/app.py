@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from calibrant.serve.access import Access
+from calibrant.serve.access import Access, request_id
 from calibrant.serve.control import Control
 from calibrant.serve.http.message import Request, Respond, Response
 from calibrant.serve.http.openapi.document import document
@@ -22,6 +21,15 @@ if TYPE_CHECKING:
     from calibrant.serve.http.connections import Connections
 
 
+class OtherFront(Protocol):
+    """Connections of another transport, as far as they are counted."""
+
+    open: set[Any]
+    accepted: int
+    refused: int
+    faults: int
+
+
 class Application:
     """Answers HTTP requests from the two planes. Everything here runs on the event loop's thread."""
 
@@ -32,6 +40,7 @@ class Application:
         self.started = time.time()
         self.statuses: dict[int, int] = {}
         self.grpc_calls: dict[tuple[str, str], int] = {}  # by method and code
+        self.grpc: OtherFront | None = None
         self._router = Router()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -159,9 +168,3 @@ class Application:
         if (parent := parent_of(request.headers.get(b"traceparent", b""))) is not None:
             more["trace_id"] = f"{parent[0]:032x}"
         self.access.note(request.peer, method, path, response.status, size, request.received, **more)
-
-
-def request_id(given: bytes) -> bytes:
-    """The caller's, where it is one that headers and logs can hold; else one of ours."""
-    fits = 0 < len(given) <= 128 and all(33 <= sign <= 126 for sign in given)
-    return given if fits else os.urandom(8).hex().encode()

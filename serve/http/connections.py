@@ -10,8 +10,8 @@ from typing import Protocol
 
 from calibrant.serve.http.connection import Connection
 from calibrant.serve.http.message import Head, Request, Response
-from calibrant.serve.http.room import Room
 from calibrant.serve.limits import THIS_MACHINE, Limits
+from calibrant.serve.room import Room
 
 
 class App(Protocol):

@@ -29,6 +29,12 @@ def expose(out: Exposition, app: Application, reports: Mapping[int, dict[str, An
         out.add("calibrant_http_connections", "gauge", "Open connections.", len(connections.open))
         out.add("calibrant_http_connections_total", "counter", "Connections accepted.", connections.accepted)
         out.add("calibrant_http_connections_refused_total", "counter", "Over the limit.", connections.refused)
+    if app.grpc is not None:
+        name = "calibrant_grpc_connections"
+        out.add(name, "gauge", "Open gRPC connections.", len(app.grpc.open))
+        out.add(f"{name}_total", "counter", "gRPC connections accepted.", app.grpc.accepted)
+        out.add(f"{name}_refused_total", "counter", "gRPC connections over the limit.", app.grpc.refused)
+        out.add(f"{name}_faults_total", "counter", "gRPC connections ended for what they sent.", app.grpc.faults)
     if lifecycle is not None:
         out.add("calibrant_model_loads_total", "counter", "Models loaded after the start.", lifecycle.reloads)
         out.add("calibrant_model_load_failures_total", "counter", "Loads that failed.", lifecycle.failures)

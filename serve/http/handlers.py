@@ -10,7 +10,6 @@ from urllib.parse import parse_qsl
 from calibrant.serve.engine.result import Result
 from calibrant.serve.engine.session import Arrays
 from calibrant.serve.http import pages, picture_api
-from calibrant.serve.http.content_encoding import compress, decompress
 from calibrant.serve.http.exposition import expose
 from calibrant.serve.http.message import EMPTY, Request, Respond, Response
 from calibrant.serve.http.prometheus import Exposition
@@ -20,6 +19,7 @@ from calibrant.serve.monitor.labels import read_labels
 from calibrant.serve.processes.other_workers import FLUSH, merged_metrics
 from calibrant.serve.protocol.answer import encode
 from calibrant.serve.protocol.body import LARGE_JSON, json_object, parse
+from calibrant.serve.protocol.content_encoding import compress, decompress
 from calibrant.serve.protocol.errors import BadInput, NotFound, PutAway, UnknownEncoding
 from calibrant.serve.protocol.request import InferRequest
 

@@ -51,10 +51,10 @@ def bind(host: str, port: int, *, shared: bool = False, option: str = "--port") 
         return found
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, *, shared: bool = False, option: str = "--port") -> socket.socket:
     """A socket that takes connections."""
-    found = bind(host, port)
-    with _said(host, port, "--port"):
+    found = bind(host, port, shared=shared, option=option)
+    with _said(host, port, option):
         found.listen(1024)
         found.setblocking(False)
     return found

@@ -12,9 +12,9 @@ import signal
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from calibrant import atomic
 from calibrant.artifacts import feedback
@@ -39,6 +39,9 @@ from calibrant.serve.monitor.thread import MonitorThread
 from calibrant.serve.processes.listener import certificate, listen, turn_away, welcome
 from calibrant.serve.processes.other_workers import OtherWorkers
 from calibrant.serve.processes.workers import LEADER, Seat, ignore_hangup
+
+if TYPE_CHECKING:
+    from calibrant.serve.grpc.server import Front
 
 log = logging.getLogger(__name__)
 
@@ -203,11 +206,12 @@ class Server:
             return None
         return certificate(self.config.tls_cert, self.config.tls_key)
 
-    def _refresh(self, context: ssl.SSLContext | None) -> None:
+    def _refresh(self, contexts: list[ssl.SSLContext]) -> None:
         """SIGHUP: certificates and tokens are read again. What cannot be read leaves the old ones in place."""
         try:
-            tokens, fresh = self.config.tokens(), self._tls()
-            if context is not None and fresh is not None:  # which is whole: a key of another certificate is told here
+            tokens = self.config.tokens()
+            self._tls()  # which is whole: a key of another certificate is told here
+            for context in contexts:
                 context.load_cert_chain(self.config.tls_cert or "", self.config.tls_key)
         except (CalibrantError, OSError) as error:
             log.error("SIGHUP: nothing was changed: %s", error)
@@ -221,14 +225,15 @@ class Server:
         loop = asyncio.get_running_loop()
         self.inference.loop = loop
         self._stop = asyncio.Event()
+        contexts = [] if context is None else [context]
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(NotImplementedError):  # Windows
                 loop.add_signal_handler(number, self._stop.set)
         with contextlib.suppress(NotImplementedError, AttributeError):
-            loop.add_signal_handler(signal.SIGHUP, self._refresh, context)
+            loop.add_signal_handler(signal.SIGHUP, self._refresh, contexts)
         if self.seat is not None and self.seat.joins:
             await self.load_all()  # callers wait in the kernel's queue, which is better than to be told to come again
-        grpc = await self._grpc()
+        grpc = await self._grpc(contexts)
         server = await loop.create_server(self.connections.connection, sock=listener, ssl=context, backlog=1024)
         host, port = listener.getsockname()[:2]
         address = f"{'https' if context else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -238,14 +243,14 @@ class Server:
             if not self._stop.is_set():
                 await self._say_ready(host, port, address, announce)
         except BaseException:
-            server.close()
-            if grpc is not None:
-                await grpc.stop(0)
+            for each in (server, grpc):
+                if each is not None:
+                    each.close()
             raise
         tasks = [asyncio.create_task(self._sweep()), asyncio.create_task(self._reload())]
         try:
             await self._stop.wait()
-            await self._drain(server, grpc, listener)
+            await self._drain([s for s in (server, grpc) if s is not None], [listener, *self._grpc_listeners])
         finally:
             for task in tasks:
                 task.cancel()
@@ -290,7 +295,8 @@ class Server:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(0.25)
-            self.connections.sweep()
+            for front in self._fronts:
+                front.sweep()
 
     async def _reload(self) -> None:
         while self.config.reload_seconds > 0:
@@ -301,42 +307,56 @@ class Server:
                 log.exception("looking for changed files failed; serving goes on")
 
     grpc_port: int | None = None
+    grpc: Front | None = None
+    _grpc_listeners: Sequence[socket.socket] = ()
 
-    async def _grpc(self) -> Any:
-        """The gRPC front, where it is wanted."""
+    async def _grpc(self, contexts: list[ssl.SSLContext]) -> asyncio.Server | None:
+        """The gRPC front, where it is wanted; its certificate is added to those that are read again."""
         if self.config.grpc_port is None:
             return None
-        from calibrant.serve.grpc.server import start
+        from calibrant.serve.grpc.server import Front, tls
         from calibrant.serve.grpc.service import Service
 
+        config = self.config
         service = Service(self.inference, self.control, self.access, self.app.grpc_calls)
-        server, self.grpc_port = await start(service, self.config, shared_port=self.seat is not None)
-        return server
+        listener = listen(config.host, self.config.grpc_port, shared=self.seat is not None, option="--grpc-port")
+        self._grpc_listeners, self.grpc_port = [listener], listener.getsockname()[1]
+        self.grpc = self.app.grpc = Front(service, config.limits, self.connections.room, self.app.traces)
+        context = tls(config)
+        contexts += [] if context is None else [context]
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(self.grpc.connection, sock=listener, ssl=context, backlog=1024)
 
-    async def _drain(self, server: Any, grpc: Any, listener: socket.socket) -> None:
+    @property
+    def _fronts(self) -> list[Connections | Front]:
+        return [self.connections, *([] if self.grpc is None else [self.grpc])]
+
+    async def _drain(self, servers: list[asyncio.Server], listeners: list[socket.socket]) -> None:
         """Takes no new connections, answers what came, closes, and ends at the latest after `drain_seconds`."""
-        log.info("stopping: %d request(s) under way", self.connections.busy)
+        log.info("stopping: %d request(s) under way", sum(front.busy for front in self._fronts))
         self.control.accepting = False
         await asyncio.sleep(self.config.grace_seconds)
-        if grpc is not None:
-            await grpc.stop(self.config.limits.drain_seconds)
-        turn_away(listener)
+        for listener in listeners:
+            turn_away(listener)
         # Callers whose connection waits in the kernel's queue were accepted as far as they know.
         await asyncio.sleep(0.05)
         for _ in range(3):  # rounds of the loop: what came while this process was held up is accepted as well
             await asyncio.sleep(0)
-        server.close()
-        self.connections.drain()
+        for server in servers:
+            server.close()
+        for front in self._fronts:
+            front.drain()
         end = time.monotonic() + self.config.limits.drain_seconds
-        while self.connections.open and time.monotonic() < end:
+        while any(front.open for front in self._fronts) and time.monotonic() < end:
             await asyncio.sleep(0.02)
-            self.connections.sweep()
-        left = len(self.connections.open)
-        for connection in list(self.connections.open):
+            for front in self._fronts:
+                front.sweep()
+        left = [connection for front in self._fronts for connection in front.open]
+        for connection in left:
             connection.abort()
         for model in self.repository.all():
             model.batcher.close(timeout=1.0)
-        log.info("stopped%s", f"; {left} connection(s) were cut" if left else "")
+        log.info("stopped%s", f"; {len(left)} connection(s) were cut" if left else "")
 
 
 def _of_worker(config: ServeConfig, seat: Seat) -> ServeConfig:

@@ -35,8 +35,9 @@ def encode(
     plan = request.plan
     if plan is not None and plan.answers and request.id is None and not parameters:
         shapes = tuple(tensors[w.name].shape for w in request.outputs)
-        header = plan.answers.get(shapes)
-        if header is not None:
+        written = plan.answers.get(shapes)
+        if written is not None:
+            (header,) = written
             return Encoded([header, *(to_bytes(tensors[w.name]) for w in request.outputs)], len(header))
     entries: list[dict[str, Any]] = []
     tail: list[bytes | memoryview] = []
@@ -63,7 +64,7 @@ def encode(
     header = orjson.dumps(message, option=orjson.OPT_SERIALIZE_NUMPY)
     plain = len(tail) == len(request.outputs) and not any(w.classes for w in request.outputs)
     if plan is not None and request.id is None and not parameters and plain and len(plan.answers) < 16:
-        plan.answers[tuple(tensors[w.name].shape for w in request.outputs)] = header
+        plan.answers[tuple(tensors[w.name].shape for w in request.outputs)] = (header,)
     return Encoded([header, *tail], len(header) if tail else None)
 
 

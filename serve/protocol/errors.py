@@ -135,7 +135,7 @@ CODES: dict[type[Refusal], Codes] = {
     WrongMethod:     Codes(405, 12),  # UNIMPLEMENTED
     TooSlow:         Codes(408, 4),   # DEADLINE_EXCEEDED
     TooLarge:        Codes(413, 3),
-    UnknownEncoding: Codes(415, 3),
+    UnknownEncoding: Codes(415, 12),
     HeadTooLarge:    Codes(431, 3),
     InternalError:   Codes(500, 13),  # INTERNAL
     NotReady:        Codes(503, 14),  # UNAVAILABLE

@@ -14,13 +14,14 @@ from calibrant.serve.protocol.tensors import TensorSpec
 
 @dataclass(slots=True)
 class Plan:
-    """A checked JSON head whose tensors are all binary: the next request with the same bytes needs no second look."""
+    """A checked head whose tensors are all binary: the next request with the same bytes needs no second look."""
 
     inputs: list[tuple[TensorSpec, tuple[int, ...], int]]  # with the size in bytes
     total: int
     request: InferRequest  # without its tensors
     needed: tuple[str, ...] = ()  # outputs of the graph that its answer is made of
-    answers: dict[tuple[tuple[int, ...], ...], bytes] = field(default_factory=dict)  # JSON of the answer, by shapes
+    # What stands before the tensors of the answer, by their shapes: once (JSON), or before each (gRPC).
+    answers: dict[tuple[tuple[int, ...], ...], tuple[bytes, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

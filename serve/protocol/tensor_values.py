@@ -83,10 +83,10 @@ def from_values(array: NDArray[Any], spec: TensorSpec, shape: tuple[int, ...]) -
             f'`data` of input "{spec.name}" has the shape {shown(list(array.shape))}; give {shown(list(shape))}, '
             f"or a flat list of {count}"
         )
-    return _cast(array, spec).reshape(shape)
+    return cast(array, spec).reshape(shape)
 
 
-def _cast(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
+def cast(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
     """The array in the model's type where every value survives it."""
     dtype = NUMPY[spec.datatype]
     if spec.datatype == "BYTES":

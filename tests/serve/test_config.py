@@ -76,7 +76,7 @@ def test_metrics_are_what_prometheus_reads() -> None:
     assert 't_sum{m="1"} 99.0035' in lines
 
 
-HEAVY = ["torch", "onnx", "onnxruntime", "PIL", "pyarrow", "uvloop", "grpc", "scipy"]
+HEAVY = ["torch", "onnx", "onnxruntime", "PIL", "pyarrow", "uvloop", "grpc", "hpack", "scipy"]
 TRAINING = ["torch", "onnx", "timm", "netcal", "scipy", "sklearn", "matplotlib"]
 
 
@@ -95,4 +95,5 @@ def test_importing_loads_nothing_heavy(module: str) -> None:
 
 def test_the_whole_server_runs_without_the_training_stack() -> None:
     modules = ("processes.server", "batch.predict", "engine.classifier", "grpc.server")
-    assert _loaded(", ".join(f"calibrant.serve.{m}" for m in modules), TRAINING) == []
+    assert _loaded(", ".join(f"calibrant.serve.{m}" for m in modules), [*TRAINING, "grpc"]) == []
+    assert _loaded("calibrant.serve.processes.server", ["grpc", "hpack"]) == []  # unless --grpc-port is given

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(TOOL is None, reason="perf_an
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_it_measures_this_server_at_several_concurrencies(model_file: Path, protocol: str, tmp_path: Path) -> None:
     if protocol == "grpc":
-        pytest.importorskip("grpc")
+        pytest.importorskip("hpack")
     table = tmp_path / "out.csv"
     arguments = ["--threads", "1", *(["--grpc-port", "0"] if protocol == "grpc" else [])]
     with running(model_file, arguments=arguments) as server:

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from calibrant.serve.control import Control
+from calibrant.serve.grpc import wire
 from calibrant.serve.http.app import Application
 from calibrant.serve.http.message import Request, Response
 from calibrant.serve.inference import Inference
@@ -29,6 +30,7 @@ from calibrant.serve.tracing import Traces, parent_of
 
 pytest.importorskip("opentelemetry.sdk")
 TRACE, SPAN = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
+GRPC = "/inference.GRPCInferenceService/ModelInfer"
 HEADER = f"00-{TRACE:032x}-{SPAN:016x}-01".encode()
 
 
@@ -163,9 +165,12 @@ def test_nothing_of_it_is_imported_unless_it_is_asked_for() -> None:
 
 @pytest.mark.slow  # 6 s: a real server and a collector that takes what it sends
 def test_a_server_sends_its_traces_to_a_collector(
-    model_file: Path, monkeypatch: pytest.MonkeyPatch, body: bytes
+    model_file: Path, monkeypatch: pytest.MonkeyPatch, body: bytes, tiny: ModuleType
 ) -> None:
+    """Of both transports."""
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    pytest.importorskip("hpack")
+    grpc = pytest.importorskip("grpc")
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     taken: list[tuple[str, bytes]] = []
@@ -187,10 +192,16 @@ def test_a_server_sends_its_traces_to_a_collector(
         thread = threading.Thread(target=collector.serve_forever, daemon=True)
         thread.start()
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_port}")
-        with running(model_file, arguments=["--threads", "1", "--trace-share", "1"]) as server:
+        with running(model_file, arguments=["--threads", "1", "--trace-share", "1", "--grpc-port", "0"]) as server:
             headers = {"traceparent": HEADER.decode()}
             reply = httpx.post(server.url + "/v2/models/birds/infer", content=body, headers=headers, timeout=60)
             assert reply.status_code == 200
+            pixels = tiny.pictures(1)
+            tensor = wire.field(1, "images") + wire.field(2, "UINT8") + wire.packed(3, pixels.shape)
+            message = wire.field(1, "birds") + wire.message(5, tensor) + wire.message(7, pixels.tobytes())
+            with grpc.insecure_channel(f"{server.host}:{server.grpc_port}") as channel:
+                other = HEADER.decode().replace(f"{TRACE:032x}", f"{TRACE + 1:032x}")
+                channel.unary_unary(GRPC)(message, metadata=(("traceparent", other),), timeout=60)
         collector.shutdown()  # the server is gone, and has sent what was left
         thread.join(60)
     spans = []
@@ -200,5 +211,6 @@ def test_a_server_sends_its_traces_to_a_collector(
             named = {a.key: a.value.string_value for a in resource.resource.attributes}
             assert named["service.name"] == "calibrant"
             spans += [span for scope in resource.scope_spans for span in scope.spans]
-    ours = {span.name for span in spans if int.from_bytes(span.trace_id) == TRACE}
-    assert ours == {INFER, "queue", "compute", "answer"}
+    for trace, name in ((TRACE, INFER), (TRACE + 1, GRPC[1:])):
+        ours = {span.name for span in spans if int.from_bytes(span.trace_id) == trace}
+        assert ours == {name, "queue", "compute", "answer"}

@@ -25,6 +25,7 @@ from calibrant.serve.protocol.tensors import TensorSpec
 
 triton = pytest.importorskip("tritonclient.grpc")
 grpc = pytest.importorskip("grpc")
+pytest.importorskip("hpack")
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,6 @@ from calibrant.serve.control import Control
 from calibrant.serve.http.app import Application
 from calibrant.serve.http.connection import Connection
 from calibrant.serve.http.connections import Connections
-from calibrant.serve.http.content_encoding import decompress
 from calibrant.serve.http.message import Request
 from calibrant.serve.inference import Inference
 from calibrant.serve.limits import THIS_MACHINE, Limits
@@ -34,6 +33,7 @@ from calibrant.serve.models.model import Model
 from calibrant.serve.models.repository import Repository
 from calibrant.serve.processes.background import running
 from calibrant.serve.protocol.body import LARGE_JSON, parse
+from calibrant.serve.protocol.content_encoding import decompress
 from calibrant.serve.protocol.errors import Refusal
 
 INFER = "/v2/models/birds/infer"

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from calibrant.serve.http.content_encoding import compress, decompress
+from calibrant.serve.protocol.content_encoding import compress, decompress
 from calibrant.serve.protocol.errors import BadInput, TooLarge, UnknownEncoding
 
 TEXT = b'{"inputs": []}' * 50

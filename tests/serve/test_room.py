@@ -6,9 +6,9 @@ from ipaddress import ip_network
 
 import pytest
 
-from calibrant.serve.http.room import Room
 from calibrant.serve.limits import THIS_MACHINE, Limits
 from calibrant.serve.protocol.errors import Overloaded
+from calibrant.serve.room import Room
 
 LIMITS = Limits(max_connections=5, peer_connections=3, max_buffered=1000, peer_share=0.25)
 
