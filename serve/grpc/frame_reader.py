@@ -105,6 +105,8 @@ class FrameReader(asyncio.BufferedProtocol):
         data, at, end = memoryview(self._buffer), 0, self._filled
         if not self._preface:
             at = self._read_preface(data, end)
+            if not self._preface:
+                return
         while at < end and not self._ended:
             if self._left or self._pad:
                 at += self._take_data(data[at:end])

@@ -14,7 +14,7 @@ import psutil
 from calibrant.serve.grpc import wire
 from calibrant.serve.processes.background import Running
 
-DATA, HEADERS, SETTINGS, CONTINUATION = 0, 1, 4, 9
+DATA, HEADERS, SETTINGS, PING, CONTINUATION = 0, 1, 4, 6, 9
 PADDED, PRIORITY, END_STREAM, END_HEADERS = 8, 32, 1, 4
 
 
@@ -79,6 +79,21 @@ def test_a_message_that_is_received_where_it_will_lie_is_the_same(talk: Callable
         answer = one.answer(stream)
         assert answer.status == 0
         np.testing.assert_allclose(_probabilities(answer.messages[0], 1024), tiny.expected(pixels), atol=1e-6)
+
+
+def test_the_first_words_may_come_in_any_two_pieces(grpc_server: Running) -> None:
+    first = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(SETTINGS, 0, 0)
+    for cut in range(1, len(first)):
+        with socket.create_connection((grpc_server.host, grpc_server.grpc_port), timeout=60) as s:
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            s.sendall(first[:cut])
+            assert s.recv(3 + 1, socket.MSG_WAITALL)[3] == SETTINGS  # our own first words
+            s.sendall(first[cut:] + _frame(PING, 0, 0, b"how goes"))
+            said = b""
+            while _frame(PING, 1, 0, b"how goes") not in said:
+                more = s.recv(4096)
+                assert more, (cut, said)
+                said += more
 
 
 def test_a_caller_of_http_1_is_told_where_he_is(grpc_server: Running) -> None:
