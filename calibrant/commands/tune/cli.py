@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import click
@@ -116,7 +117,8 @@ def tune(
     )
     trials = search.over(files, tried)
     machine = f"{cpu_name() or 'this machine'}, {cores} cores"
-    result = Result(machine, session.own_name, files, judging, wished, trials, choose(trials), search.left_out)
+    name = re.sub(r"[^A-Za-z0-9._-]+|^[^A-Za-z0-9]+", "-", session.own_name).strip("-") or "model"
+    result = Result(machine, name, files, judging, wished, trials, choose(trials), search.left_out)
     result.write(out)
     if as_json:
         click.echo(json.dumps(result.to_dict(), indent=2))

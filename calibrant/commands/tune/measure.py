@@ -25,6 +25,7 @@ SHARES = (0.9, 0.75, 0.55, 0.35, 0.15)  # of the capacity, with a wished p99
 USUAL = 0.7  # without one
 ANSWERS, LONGEST = 300, 10.0  # that a percentile is made of at least, if they come in so many seconds
 START_SECONDS = 300.0
+NAME = "tuned"  # of the model while it is measured
 BUSY = 0.9  # share of a core: callers that take more may be what was measured
 
 
@@ -57,10 +58,10 @@ def measure(path: Path, setting: Setting, *, p99: float | None, seconds: float =
     """`p99` in seconds."""
     session = Session(path, threads=1)
     inputs = [session.inputs[name].to_dict() for name in session.required]
-    name, layout = session.own_name, setting.layout
+    layout = setting.layout
     arguments = ["--quiet", "--workers", str(layout.workers), "--threads", str(layout.threads), "--batch-cap"]
-    with running(f"{name}={path}", arguments=[*arguments, str(setting.cap)], timeout=START_SECONDS) as server:
-        request = request_bytes(server.url, name, inputs, rows=1, binary=True)
+    with running(f"{NAME}={path}", arguments=[*arguments, str(setting.cap)], timeout=START_SECONDS) as server:
+        request = request_bytes(server.url, NAME, inputs, rows=1, binary=True)
         spent, start = time.process_time(), time.perf_counter()
         load = Load(clients=max(clients, 8 * layout.workers), seconds=seconds)
         full: Outcome = asyncio.run(run(server.url, request, load))

@@ -39,7 +39,7 @@ def test_a_real_server_is_measured_and_the_file_is_served(
     tmp_path: Path, tiny: ModuleType, pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    model = tiny.write(tmp_path / "birds.onnx")
+    model = tiny.write(tmp_path / "my birds.onnx", tiny.card(name="model"))
     arguments = [str(model), "--data", str(pictures), "--out", str(tmp_path / "out"), "--precision", "fp32"]
     budget = ["--time", "0.001s", "--seconds", "0.3", "--p99", "10s", "--json"]
     done = CliRunner().invoke(tune, [*arguments, *budget], catch_exceptions=False)
@@ -51,4 +51,5 @@ def test_a_real_server_is_measured_and_the_file_is_served(
     assert told["chosen"]["failed"] == 0
     checked = CliRunner().invoke(serve, ["--config", str(tmp_path / "out" / "serve.toml"), "--check"])
     assert checked.exit_code == 0, checked.output
+    assert "my-birds version 1" in checked.output  # a name that addresses can hold
     assert "This would start." in checked.output
