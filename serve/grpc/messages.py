@@ -18,7 +18,7 @@ from calibrant.serve.protocol.errors import BadInput
 from calibrant.serve.protocol.request import InferRequest, Target, Wanted
 from calibrant.serve.protocol.tensors import NUMPY, TensorSpec, datatype_of, to_bytes
 
-_DATA_TYPES = ["INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16",
+DATA_TYPES = ["INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16",
                "FP32", "FP64", "STRING"]  # fmt: skip
 # Field of InferTensorContents that carries a datatype; FP16 has none.
 _CONTENTS = {"BOOL": 1, "INT8": 2, "INT16": 2, "INT32": 2, "INT64": 3, "UINT8": 4, "UINT16": 4, "UINT32": 4,
@@ -253,7 +253,7 @@ def config(config: dict[str, Any]) -> bytes:
     out += wire.number(4, config["max_batch_size"])
     for number, dims, side in ((5, 4, config["input"]), (6, 3, config["output"])):
         for entry in side:
-            kind = _DATA_TYPES.index(entry["data_type"].removeprefix("TYPE_"))
+            kind = DATA_TYPES.index(entry["data_type"].removeprefix("TYPE_"))
             body = wire.field(1, entry["name"]) + wire.number(2, kind) + wire.packed(dims, entry["dims"])
             out += wire.message(number, body)
     out += wire.field(8, config["default_model_filename"])

@@ -13,6 +13,8 @@ from calibrant.serve.access import Access
 from calibrant.serve.control import Control
 from calibrant.serve.grpc import messages, wire
 from calibrant.serve.grpc.known_requests import KnownRequests
+from calibrant.serve.grpc.reflection.answers import SERVICES as REFLECTION
+from calibrant.serve.grpc.reflection.answers import Reflection
 from calibrant.serve.inference import Inference, Ticket
 from calibrant.serve.models.model import Model
 from calibrant.serve.protocol.body import LARGE_JSON
@@ -60,6 +62,7 @@ class Method:
     handler: Handler
     right: str = "infer"  # that the token must have; "" is open to callers without one
     streams: bool = False  # any number of messages, each with its answer
+    wrapped: bool = True  # its answers stand beside errors in a message, and an error does not end the stream
     lasts: bool = False  # until the caller ends it
 
 
@@ -72,6 +75,7 @@ class Service:
         """`calls`: counts of what was answered, by method and code."""
         self.inference, self.control, self.access, self.calls = inference, control, access, calls
         self._known = KnownRequests()
+        self._reflection: Reflection | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         methods = (
             Method("ServerLive", self._server_live, ""), Method("ServerReady", self._server_ready, ""),
@@ -81,8 +85,10 @@ class Service:
             Method("RepositoryModelLoad", self._load, "admin"), Method("RepositoryModelUnload", self._unload, "admin"),
             Method("ModelInfer", self._infer), Method("ModelStreamInfer", self._infer, streams=True),
         )  # fmt: skip
+        reflect = Method("ServerReflectionInfo", self._reflect, streams=True, wrapped=False)
         health = (Method("Check", self._health, ""), Method("Watch", self._watch_health, "", lasts=True))
         self._methods = {f"/{SERVICE}/{m.name}": m for m in methods} | {f"/{HEALTH}/{m.name}": m for m in health}
+        self._methods |= {f"/{name}/{reflect.name}": reflect for name in REFLECTION}
 
     def method(self, path: str) -> Method:
         found = self._methods.get(path)
@@ -208,6 +214,11 @@ class Service:
         name, version = messages.model_of(data)
         stats = await self.control.statistics(name or None, version)
         return b"".join(wire.message(1, messages.statistics(entry)) for entry in stats)
+
+    def _reflect(self, data: memoryview, exchange: Exchange) -> bytes:
+        if self._reflection is None:
+            self._reflection = Reflection()
+        return self._reflection.answer(data)
 
     # ---- the repository
 

@@ -127,14 +127,17 @@ class Turn:
 
     def answer(self, parts: Sequence[Part]) -> None:
         """ModelStreamInferResponse: the answer is its second field."""
-        self.parts = [wire.opening(2, sum(map(len, parts))), *parts]
+        self.parts = [*parts] if not self._call.method.wrapped else [wire.opening(2, sum(map(len, parts))), *parts]
         self._done()
 
     def send(self, parts: Sequence[Part]) -> None:
         self.answer(parts)
 
     def refuse(self, refusal: Refusal) -> None:
-        """An error is a message, and the stream goes on."""
+        """An error is a message, and the stream goes on; where there is no message for it, it ends."""
+        if not self._call.method.wrapped:
+            self._call.refuse(refusal)
+            return
         self.status = STATUS[refusal.grpc_code]
         self.parts = [wire.field(1, refusal.message) + wire.message(2, b"")]
         self._done()
