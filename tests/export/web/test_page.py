@@ -194,3 +194,32 @@ def test_sets_and_doubt_are_the_servers(node: Node) -> None:
     for i, coverage in enumerate((0.95, 0.9, 0.85, 0.8, 0.75)):
         want = answer(card, formula, {"logits": logits}, Knobs(coverage=coverage)).sets()
         assert [tuple(card.classes[k] for k in f["sets"][i]["members"]) for f in got] == list(want), coverage
+
+
+def test_what_the_page_says(node: Node) -> None:
+    base: dict[str, Any] = {"classes": ["ash", "elm"], "abstain_below": 0.6, "calibrator": "temperature"}
+    found: dict[str, Any] = {"label": 1, "confidence": 0.874, "abstained": False, "present": None}
+    several = {**found, "present": [1, 0]}
+    script = f"""
+        import {{ members, sentence, share, verdict, warnings }} from "./words.js";
+        const say = (found, settings) => [verdict(found, settings), sentence(found, settings), warnings(found)];
+        const [base, found, several] = [{json.dumps(base)}, {json.dumps(found)}, {json.dumps(several)}];
+        console.log(JSON.stringify([
+          say(found, base), say({{ ...found, abstained: true, unusual: true }}, base),
+          say({{ ...found, transparent: true }}, {{ ...base, calibrator: null }}), say(several, base),
+          say({{ ...several, present: [] }}, base), [1, 0, 0.12345].map(share),
+          [members({{ coverage: 0.9, members: [1, 0] }}, base), members({{ coverage: 0.975, members: [1] }}, base)],
+        ]));
+    """
+    sure, unsure, raw, both, none, shares, sets = node.run(script)
+    assert sure == ["elm", "87.4 % sure: of answers like this, about 87 of 100 are right, on photos like those that it "
+                    "was tested on.", ""]  # fmt: skip
+    assert unsure[0] == "I don't know"
+    assert unsure[1].startswith("Most likely it is elm, with 87.4 %. Under 60.0 %")
+    assert "unlike" in unsure[2]
+    assert raw[1] == "87.4 % sure. This model's probabilities were not calibrated."
+    assert "PNG" in raw[2]
+    assert (both[0], none[0]) == ("elm, ash", "None of the labels")
+    assert shares == ["over 99.9 %", "under 0.1 %", "12.3 %"]
+    assert sets == ["elm or ash. At least 90 % of such lists hold the right class.",
+                    "elm. At least 97.5 % of such lists hold the right class."]  # fmt: skip

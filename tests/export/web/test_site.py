@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import threading
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -29,7 +30,7 @@ from calibrant.export import export_onnx
 from calibrant.export.cli import export
 from calibrant.export.edit import relabel, restamp
 from calibrant.export.web import runtime
-from calibrant.export.web.site import _check, export_web
+from calibrant.export.web.site import PAGE, _check, export_web
 from calibrant.images.decode import open_image
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.serve.engine.classifier import load
@@ -104,6 +105,12 @@ def test_the_service_worker_keeps_every_file_and_knows_each_by_its_content(
         if path.suffix in (".js", ".css", ".html") and path.name != "ort.js":
             assert not re.search(r"https?://", path.read_text()), path
     assert "default-src 'none'" in (site / "index.html").read_text()
+
+
+def test_the_package_holds_all_of_the_page() -> None:
+    told = tomllib.loads((Path(__file__).resolve().parents[3] / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert told["package-data"]["calibrant.export.web"] == ["page/*"]
+    assert all(path.is_file() for path in PAGE.iterdir())
 
 
 def test_a_site_is_replaced_only_when_told(
@@ -357,6 +364,9 @@ def test_the_page_answers_and_goes_on_without_a_server(
     with host.up() as address:
         page = Page(chromium, address)
         assert page.page.locator("#camera").is_hidden()
+        asked_by_chromium = page.context.new_cdp_session(page.page)
+        errors = asked_by_chromium.send("Page.getInstallabilityErrors")["installabilityErrors"]
+        assert {error["errorId"] for error in errors} <= {"in-incognito"}  # as every page of a test is
         for n in (sure, unsure):
             page.ask(pictures[n])
             shown = page.shown(CLASSES)
