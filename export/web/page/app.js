@@ -165,12 +165,12 @@ function offer(waiting) {
 async function kept() {
   const registration = await navigator.serviceWorker.register("service-worker.js");
   if (registration.waiting) offer(registration.waiting);
-  registration.addEventListener("updatefound", () => {
-    const coming = registration.installing;
-    coming.addEventListener("statechange", () => {
+  const follow = (coming) =>
+    coming?.addEventListener("statechange", () => {
       if (coming.state === "installed" && navigator.serviceWorker.controller) offer(coming);
     });
-  });
+  follow(registration.installing); // which may have come before anybody listened
+  registration.addEventListener("updatefound", () => follow(registration.installing));
   if (navigator.serviceWorker.controller) return;
   await new Promise((done, failed) => {
     navigator.serviceWorker.addEventListener("controllerchange", done, { once: true });
@@ -181,10 +181,7 @@ async function kept() {
 }
 
 async function main() {
-  if (location.protocol === "file:") {
-    say("Opened as a file this page cannot run. Serve the folder: python -m http.server --directory FOLDER");
-    return;
-  }
+  $("late").remove();
   if ("serviceWorker" in navigator) {
     navigator.serviceWorker.addEventListener("message", loading);
     try {

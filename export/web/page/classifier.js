@@ -42,12 +42,14 @@ async function classify(blob, { settings, run }) {
   return { ...answer(outputs, settings), seen, transparent, width, height };
 }
 
-const told = (error) => (error instanceof Unreadable ? error.message : `It did not work: ${error.message ?? error}`);
+const told = (error, otherwise) =>
+  error instanceof Unreadable ? error.message : `${otherwise} (${error.message ?? error}).`;
+const NOT_LOADED = "The model could not be loaded. Load the page again where there is a network: it goes on where it stopped";
 
 const started = start();
 started.then(
   ({ settings }) => postMessage({ settings }),
-  (error) => postMessage({ failed: told(error) }),
+  (error) => postMessage({ failed: told(error, NOT_LOADED) }),
 );
 
 let turn = Promise.resolve(); // one picture after another
@@ -56,7 +58,7 @@ onmessage = ({ data: { id, blob } }) => {
     try {
       postMessage({ id, answer: await classify(blob, await started) });
     } catch (error) {
-      postMessage({ id, error: told(error) });
+      postMessage({ id, error: told(error, "It did not work") });
     }
   });
 };

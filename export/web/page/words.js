@@ -1,6 +1,10 @@
 // What the page says, apart from where.
 
-export const share = (p) => (p >= 0.9995 ? "over 99.9 %" : p < 0.0005 ? "under 0.1 %" : `${(100 * p).toFixed(1)} %`);
+const NO_BREAK = "\u00a0";
+const unit = (text) => `${text}${NO_BREAK}%`;
+
+export const share = (p) =>
+  p >= 0.9995 ? `over ${unit("99.9")}` : p < 0.0005 ? `under ${unit("0.1")}` : unit((100 * p).toFixed(1));
 
 export const megabytes = (bytes) => `${(bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0)} MB`;
 
@@ -34,7 +38,7 @@ export function warnings(found) {
   return said.join(" ");
 }
 
-export const percent = ({ coverage }) => `${+(100 * coverage).toFixed(6)} %`;
+export const percent = ({ coverage }) => unit(+(100 * coverage).toFixed(6));
 
 export const members = (set, settings) =>
   `${list(set.members.map((k) => settings.classes[k]))}. At least ${percent(set)} of such lists hold the right class.`;

@@ -196,6 +196,33 @@ def test_sets_and_doubt_are_the_servers(node: Node) -> None:
         assert [tuple(card.classes[k] for k in f["sets"][i]["members"]) for f in got] == list(want), coverage
 
 
+def test_the_golden_rows_are_asked_for_as_everywhere(node: Node) -> None:
+    from calibrant.artifacts.golden_rows import questions
+    from calibrant.artifacts.model_card import InputSpec, ModelCard
+
+    preprocessing = Preprocessing((29, 37), 40)
+    for spec in (InputSpec(), InputSpec("images", "float32", "NCHW")):
+        card = ModelCard(("a", "b"), preprocessing, input=spec)
+        settings = {
+            "preprocessing": preprocessing.to_dict(),
+            "input": {"dtype": spec.dtype, "layout": spec.layout},
+            "golden": {"classes": [[1, 0]] * 4, "probabilities": [[0.75, 0.25]] * 4, "tolerance": 0.002},
+        }
+        agrees, near, far, none, asked = node.run(f"""
+            import {{ agreesWithGolden }} from "./golden.js";
+            const asked = [];
+            const giving = (...probabilities) => async (values) => (asked.push([...values]), {{ probabilities }});
+            const settings = {json.dumps(settings)};
+            const said = [];
+            for (const p of [[0.25, 0.75], [0.2515, 0.7485], [0.26, 0.74], [NaN, 0.75]]) {{
+              said.push(await agreesWithGolden(giving(...p), settings));
+            }}
+            console.log(JSON.stringify([...said, asked.slice(0, 4)]));
+        """)
+        np.testing.assert_array_equal(np.float32(asked), questions(card).reshape(4, -1))
+        assert (agrees, near, far, none) == (True, True, False, False)
+
+
 def test_what_the_page_says(node: Node) -> None:
     base: dict[str, Any] = {"classes": ["ash", "elm"], "abstain_below": 0.6, "calibrator": "temperature"}
     found: dict[str, Any] = {"label": 1, "confidence": 0.874, "abstained": False, "present": None}
@@ -211,7 +238,9 @@ def test_what_the_page_says(node: Node) -> None:
           [members({{ coverage: 0.9, members: [1, 0] }}, base), members({{ coverage: 0.975, members: [1] }}, base)],
         ]));
     """
-    sure, unsure, raw, both, none, shares, sets = node.run(script)
+    # Between a number and its unit a line does not break.
+    said = json.loads(json.dumps(node.run(script)).replace("\\u00a0%", " %"))
+    sure, unsure, raw, both, none, shares, sets = said
     assert sure == ["elm", "87.4 % sure: of answers like this, about 87 of 100 are right, on photos like those that it "
                     "was tested on.", ""]  # fmt: skip
     assert unsure[0] == "I don't know"
