@@ -25,7 +25,6 @@ from calibrant.export.edit import retail
 from calibrant.export.web.icon import icon
 from calibrant.export.web.runtime import PACKAGE, WebRuntime, find_runtime
 from calibrant.export.web.settings import page_settings
-from calibrant.overwrite import refuse_to_replace
 
 PAGE = Path(__file__).parent / "page"
 MARKER = "settings.json"
@@ -84,7 +83,8 @@ def export_web(
     card = source.card()
     check_intact(source, card)
     _check(card, source, site)
-    refuse_to_replace(site, overwrite=overwrite, marker=MARKER)
+    if (site / MARKER).exists() and not overwrite:
+        raise ConfigError("holds a site already", where=site, fix="pass --overwrite, or name another folder")
     found = find_runtime(runtime)
     site.mkdir(parents=True, exist_ok=True)
     notes = _copy_model(source, card, site / "model.onnx")

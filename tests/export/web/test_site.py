@@ -119,7 +119,7 @@ def test_a_site_is_replaced_only_when_told(
     monkeypatch.delenv("CALIBRANT_OVERWRITE")
     line = ["web", str(deployed), str(tmp_path / "site"), "--runtime", str(fake)]
     assert CliRunner().invoke(export, line).exit_code == 0
-    assert "--overwrite" in str(CliRunner().invoke(export, line).exception)
+    assert "holds a site already; pass --overwrite" in str(CliRunner().invoke(export, line).exception)
     assert CliRunner().invoke(export, [*line, "--overwrite", "--json"]).exit_code == 0
     with pytest.raises(ConfigError, match="is a file"):
         export_web(deployed, deployed, runtime=fake)
