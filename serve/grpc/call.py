@@ -62,11 +62,17 @@ class Call:
         self.answered_by: tuple[str, str] | None = None  # model and version
         self._headed = False
         self._charged = 0
-        self._charge(COST)
+        self.charge(COST)
 
-    def _charge(self, size: int) -> None:
+    def charge(self, size: int) -> None:
+        """For what it takes of the room, until it is over."""
         self.connection.take(size)
         self._charged += size
+
+    @property
+    def rests(self) -> bool:
+        """Whether it goes on for ever, and nothing is lost where it ends."""
+        return self.method.lasts
 
     # ---- what comes
 
@@ -75,7 +81,7 @@ class Call:
         if self.over:
             return
         try:
-            self._charge(len(data))
+            self.charge(len(data))
             self.assembly.feed(data)
             self._look()
         except Refusal as refusal:
@@ -96,7 +102,7 @@ class Call:
         if self.over:
             return
         try:
-            self._charge(size)
+            self.charge(size)
             self.assembly.filled(size)
             self._look()
         except Refusal as refusal:

@@ -17,7 +17,7 @@ from calibrant.serve.grpc.frames import ConnectionFault, StreamFault
 from calibrant.serve.grpc.heads import CallHead, HeadReader, MalformedHead, no_call, trailers_only
 from calibrant.serve.grpc.outflow import Outflow
 from calibrant.serve.grpc.stream_call import StreamCall
-from calibrant.serve.protocol.errors import HeadTooLarge, Refusal
+from calibrant.serve.protocol.errors import HeadTooLarge, NotReady, Refusal
 
 if TYPE_CHECKING:
     from calibrant.serve.grpc.server import Front
@@ -302,6 +302,8 @@ class Http2Connection(FrameReader):
             if self._last_calls < now and not self._final:
                 self._final = True
                 self.out.put(f.goaway(self.last, f.NO_ERROR))
+            for call in [call for call in self.calls.values() if self._final and call.rests]:
+                call.refuse(NotReady("the server is being stopped"))
             if self._final and not self.calls:
                 self._end()
         elif not self.calls and now - self._since > IDLE * self.limits.idle_seconds:

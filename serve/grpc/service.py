@@ -47,6 +47,7 @@ class Exchange(Protocol):
     def expires(self) -> float: ...
     @property
     def over(self) -> bool: ...
+    def charge(self, size: int) -> None: ...
     def answer(self, parts: Sequence[bytes | memoryview]) -> None: ...
     def send(self, parts: Sequence[bytes | memoryview]) -> None: ...
     def refuse(self, refusal: Refusal) -> None: ...
@@ -123,10 +124,16 @@ class Service:
         if encoding not in ("gzip", "deflate"):
             raise UnknownEncoding(f'grpc-encoding "{encoding[:40]}" is not known; use gzip, deflate or identity')
         limit = self.inference.limits.max_decompressed
+
+        def unpacked(message: memoryview) -> None:
+            if not exchange.over:
+                exchange.charge(len(message))
+                self.serve(exchange, method, message)
+
         self.inference.in_thread(
             None,
             lambda: decompress(data, encoding, limit),
-            lambda unpacked: self.serve(exchange, method, unpacked),
+            unpacked,
             lambda error: exchange.refuse(Refusal.of(error)),
         )
 

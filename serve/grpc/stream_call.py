@@ -86,6 +86,10 @@ class StreamCall(Call):
     def wants_more(self) -> bool:
         return super().wants_more and not self.assembly.whole
 
+    @property
+    def rests(self) -> bool:
+        return not (self._turns or self.assembly.whole or self.assembly.partial or self.ended)
+
     def give_up(self) -> None:
         for turn in self._turns:
             if turn.ticket is not None:
@@ -110,7 +114,7 @@ class Turn:
     __slots__ = ("_call", "answered_by", "parts", "received", "size", "status", "ticket")
 
     def __init__(self, call: StreamCall, size: int) -> None:
-        self._call, self.size = call, size  # of the message
+        self._call, self.size = call, size  # that the message takes of the room
         self.received = time.monotonic()
         self.parts: list[Part] = []  # of the answer
         self.status = "OK"
@@ -124,6 +128,10 @@ class Turn:
     @property
     def over(self) -> bool:
         return self._call.over
+
+    def charge(self, size: int) -> None:
+        self._call.charge(size)
+        self.size += size
 
     def answer(self, parts: Sequence[Part]) -> None:
         """ModelStreamInferResponse: the answer is its second field."""

@@ -117,6 +117,22 @@ def test_a_refused_call_is_told_at_once_and_what_still_comes_of_it_is_let_pass(t
     assert one.ask(3, "ServerLive").status == 0
 
 
+def test_what_is_behind_a_compressed_message_takes_room_too(
+    model_file: Path, tmp_path: Path, talk: Callable[..., Any]
+) -> None:
+    config = tmp_path / "serve.toml"
+    config.write_text(f'models = ["{model_file}"]\nthreads = 1\ngrpc_port = 0\n[limits]\nmax_buffered = 1000000\n')
+    with running(arguments=["--config", str(config), "--quiet"]) as server:
+        one = talk(server)
+        packed = _message(gzip.compress(wire.field(3, "x" * (2 << 20))), 1)
+        answer = _send(one, 1, packed, ("grpc-encoding", "gzip"), method="ServerMetadata")
+        assert answer.status == 8
+        assert "too many large requests" in answer.head["grpc-message"]
+        for stream in range(3, 43, 2):  # and gives it back
+            packed = _message(gzip.compress(wire.field(3, "x" * 500_000)), 1)
+            assert _send(one, stream, packed, ("grpc-encoding", "gzip"), method="ServerMetadata").status == 0
+
+
 def test_a_call_that_is_given_up_is_counted_so_and_gives_its_room_back(
     model_file: Path, tmp_path: Path, talk: Callable[..., Any], tiny: ModuleType
 ) -> None:

@@ -187,15 +187,19 @@ def test_a_server_that_is_told_to_stop_answers_what_it_has_begun(model_file: Pat
         idle, busy = talk(server), talk(server)
         idle.pong()
         busy.send(_frame(HEADERS, END_HEADERS, 1, busy.head("ModelMetadata")))
+        busy.send(_frame(HEADERS, END_HEADERS, 3, busy.head("ModelStreamInfer")))  # nothing is under way on it
+        watch = busy.head("/grpc.health.v1.Health/Watch")
+        busy.send(_frame(HEADERS, END_HEADERS, 5, watch) + _frame(DATA, END_STREAM, 5, bytes(5)))
         busy.pong()
         os.kill(server.pid, signal.SIGTERM)
         assert idle.goaway() == NO_ERROR
         busy.until(lambda: busy.count(GOAWAY) == 2)
         last = [struct.unpack(">II", p)[0] for kind, _, _, p in busy.seen if kind == GOAWAY]
-        assert last == [2**31 - 1, 1]
-        busy.send(_frame(HEADERS, END_HEADERS, 3, busy.head(LIVE)))
+        assert last == [2**31 - 1, 5]
+        assert [busy.answer(stream).status for stream in (3, 5)] == [14, 14]  # UNAVAILABLE: elsewhere, or again
+        busy.send(_frame(HEADERS, END_HEADERS, 7, busy.head(LIVE)))
         busy.send(_frame(DATA, END_STREAM, 1, b"\0\0\0\0\x07\x0a\x05birds"))
-        assert busy.answer(3).reset == REFUSED
+        assert busy.answer(7).reset == REFUSED
         assert busy.answer(1).status == 0
         assert busy.goaway() == NO_ERROR
         assert "were cut" not in server.log.read_text()

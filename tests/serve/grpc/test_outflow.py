@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -101,12 +101,18 @@ def test_callers_who_take_nothing_are_cut_off_and_cost_little(
         assert shut.answer(1).reset == 8  # CANCEL
         assert len(shut.answers[1].data) == 100
         deaf = talk(server, settings=struct.pack(">HI", 4, 1 << 30), room=1 << 30)
-        before = psutil.Process(server.pid).memory_info().rss
-        data = _request(tiny.pictures(1000))
-        with contextlib.suppress(ConnectionError):
-            for stream in range(1, 2001, 2):
-                deaf.call(stream, "ModelInfer", data)
-        assert psutil.Process(server.pid).memory_info().rss - before < 256 << 20
-        with pytest.raises(ConnectionError):
-            deaf.until(lambda: False)
+        process = psutil.Process(server.pid)
+        before = process.memory_info().rss
+        asked = b"\0\0\0\0\7" + wire.field(1, "birds")
+        deaf.call(1, "ModelConfig", asked[5:])
+        block = deaf.head("ModelConfig")
+
+        def send() -> None:
+            for stream in itertools.count(3, 400):
+                calls = range(stream, stream + 400, 2)
+                deaf.send(b"".join(_frame(HEADERS, 4, n, block) + _frame(DATA, END_STREAM, n, asked) for n in calls))
+
+        with pytest.raises(ConnectionError):  # until then nothing ends it
+            send()
+        assert process.memory_info().rss - before < 128 << 20
         assert shut.ask(3, "ServerLive").status == 0
