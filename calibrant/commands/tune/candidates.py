@@ -33,11 +33,15 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a file may lose against the one that was given, as shares. `proven`: what cannot be told is refused too."""
+    """What a file may lose against the one that was given, as shares. `proven`: what cannot be told is refused too.
+
+    `sets`: it must have prediction sets where that has them, or callers who ask for a coverage would be refused.
+    """
 
     accuracy: float = 0.01
     ece: float = 0.02
     proven: bool = True
+    sets: bool = True
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,7 @@ def judged(files: dict[str, Path], pictures: Pictures, rows: NDArray[np.intp], l
     labels = pictures.labels[rows]
     found: list[Candidate] = []
     reference: NDArray[np.float64] | None = None
+    sets = limits.sets and _has_sets(next(iter(files.values())))
     for name, path in files.items():
         classifier = load(path)
         pixels = pictures.pixels(classifier.card.preprocessing)
@@ -152,6 +157,8 @@ def judged(files: dict[str, Path], pictures: Pictures, rows: NDArray[np.intp], l
         differences = {} if reference is None else compare(reference, probs, labels)
         reference = probs if reference is None else reference
         refused = refusal(differences, limits, len(rows)) if differences else None
+        if refused is None and sets and not _has_sets(path):
+            refused = "it has no prediction sets, and callers may ask for them; fit some, or allow --without-sets"
         accuracy = (share, *share_interval(share, len(rows)))
         found.append(Candidate(name, path, accuracy, differences, metrics["ece"].value, refused))
     return found
@@ -183,6 +190,11 @@ def refusal(differences: dict[str, Difference], limits: Limits, rows: int) -> st
 def _enough(loss: float, most: float, limit: float, rows: int) -> int | None:
     """Pictures by which the same loss would be shown to lie within the limit; None where it does not."""
     return None if loss >= limit else 100 * (1 + int(rows * ((most - loss) / (limit - loss)) ** 2 / 100))
+
+
+def _has_sets(path: Path) -> bool:
+    card = OnnxFile.open(path).card()
+    return bool(card.conformal or (card.calibrator or {}).get("conformal"))
 
 
 def _usual() -> tuple[str, ...]:

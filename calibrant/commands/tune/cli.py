@@ -39,6 +39,7 @@ def _precisions() -> tuple[str, ...]:
 )
 @click.option("--max-ece-gain", default=2.0, show_default=True, type=click.FloatRange(0, 100), help="Points, proven.")
 @click.option("--unproven", is_flag=True, help="Take files too of which too few pictures can tell.")
+@click.option("--without-sets", is_flag=True, help="Take files too without prediction sets, though MODEL has them.")
 @click.option("--pictures", default=4000, show_default=True, type=click.IntRange(16), help="Of --data, at most.")
 @click.option("--time", "limit", default="5m", show_default=True, help="Of measuring servers: 90s, 10m, 1h.")
 @click.option("--seconds", default=2.0, show_default=True, type=click.FloatRange(0.2), help="Of load a measurement.")
@@ -54,6 +55,7 @@ def tune(
     max_accuracy_loss: float,
     max_ece_gain: float,
     unproven: bool,
+    without_sets: bool,
     pictures: int,
     limit: str,
     seconds: float,
@@ -104,7 +106,7 @@ def tune(
         also=also,
         precisions=precisions or None,
         most=pictures,
-        limits=Limits(max_accuracy_loss / 100, max_ece_gain / 100, not unproven),
+        limits=Limits(max_accuracy_loss / 100, max_ece_gain / 100, not unproven, not without_sets),
         say=say,
     )
     cores = available_cores()

@@ -82,6 +82,20 @@ def test_files_are_judged_on_the_same_pictures_by_their_own_answers(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_file_without_the_given_ones_prediction_sets_is_refused_unless_nobody_needs_them(
+    tmp_path: Path, tiny: ModuleType, pictures: Path
+) -> None:
+    model = tiny.write(tmp_path / "birds.onnx")
+    lax = Limits(proven=False)
+    bare = tiny.write(tmp_path / "bare.onnx", tiny.card(conformal=None))
+    found, _ = candidates(model, pictures, tmp_path, also=[bare], precisions=["fp32"], limits=lax)
+    assert "no prediction sets" in (found[1].refused or "")
+    found, _ = candidates(model, pictures, tmp_path, also=[bare], precisions=["fp32"], limits=replace(lax, sets=False))
+    assert found[1].refused is None
+    found, _ = candidates(bare, pictures, tmp_path, also=[model], precisions=["fp32"], limits=lax)
+    assert found[1].refused is None
+
+
 def test_what_cannot_be_compared_is_refused_by_name(tmp_path: Path, tiny: ModuleType, pictures: Path) -> None:
     model = tiny.write(tmp_path / "birds.onnx")
     other = tiny.write(tmp_path / "other.onnx", tiny.card(classes=("a", "b", "c", "d")))
