@@ -121,7 +121,7 @@ def candidates(
         for name in wanted:
             if name == "fp32":
                 continue
-            say(f"{name}: quantizing by {len(fitting)} pictures")
+            say(f"{name}: quantizing by {len(fitting)} pictures, which may take minutes")
             try:
                 files[name] = _quantized(model, card, out, name, pictures, fitting)
             except CalibrantError as error:

@@ -1,8 +1,9 @@
 """Which settings are measured in the time there is, and which one is taken.
 
 Every layout of each file that may be served comes first, with the cap that its runs ask for; then other caps in each
-file's best layout; then the best three again, by turns. A figure is the better one of its measurements, since a machine
-that is not quiet only ever takes. Files that may not be served are measured once, for the picture.
+file's best layout; then the best three again, by turns, and what the server does untuned. A figure is the better one of
+its measurements, since a machine that is not quiet only ever takes. Files that may not be served are measured once, for
+the picture.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class Search:
                 if best.figures is not None and self._time_for(f"{file.name} {setting}", start):
                     self._try(file, setting)
         found = [t for t in self.trials.values() if t.file.refused is None and t.rate > 0]
-        for trial in sorted(found, key=lambda t: -t.rate)[:AGAIN]:
+        top, untuned = sorted(found, key=lambda t: -t.rate)[:AGAIN], next(iter(self.trials.values()))
+        for trial in top if untuned in top else [*top, untuned]:
             if self._time_for(None, start):
                 self._try(trial.file, trial.setting)
         return list(self.trials.values())
