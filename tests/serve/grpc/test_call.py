@@ -100,6 +100,7 @@ def test_a_deadline_is_kept_while_a_call_waits_and_while_it_comes(talk: Callable
     one.send(_frame(DATA, 0, 3, b"\0\0\0\x03\0some"))
     unfinished = one.answer(3)
     assert unfinished.status == 4
+    assert unfinished.head["grpc-message"] == "the deadline of the call passed"
     assert unfinished.reset in (None, 0)
     for stream, timeout in ((5, "60S"), (7, "1H"), (9, "never")):  # enough time, or nothing that can be read
         assert _send(one, stream, _message(_request(tiny.pictures(1))), ("grpc-timeout", timeout)).status == 0

@@ -33,6 +33,16 @@ def test_a_block_is_known_again_until_the_table_changes() -> None:
     assert reader.read(encoder.encode(_changed(authorization="Bearer y"))).authorization == b"Bearer y"
 
 
+def test_the_same_bytes_are_another_head_once_the_table_has_changed() -> None:
+    """POST, http, and the fields that were put into the table last but one and last (RFC 7541, 6.1 and 6.2.1)."""
+    reader, kind = heads.HeadReader(4096), b"\x5f\x10application/grpc"
+    references = b"\x83\x86\xbf\xbe"
+    for path in (b"/p1", b"/p2", b"/p3"):
+        assert reader.read(b"\x83\x86\x44\x03" + path + kind).path == path.decode()
+        assert reader.read(references).path == path.decode()
+        assert reader.read(references).path == path.decode()
+
+
 def test_each_of_a_thousand_heads_is_what_an_encoder_of_others_wrote() -> None:
     encoder, reader = hpack.Encoder(), heads.HeadReader(4096)
     for number in range(1000):
