@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from calibrant.serve.grpc import frames as f
 from calibrant.serve.grpc.call import STATUS, Call, TurnedDown
 from calibrant.serve.grpc.control_frames import CONTROL
-from calibrant.serve.grpc.credit import OF_A_CONTINUATION, OF_A_RESET, Credit
+from calibrant.serve.grpc.credit import OF_A_CONTINUATION, OF_A_RESET, OF_A_WORD, OF_AN_EMPTY_FRAME, Credit
 from calibrant.serve.grpc.frame_reader import MOST_FRAME, FrameReader
 from calibrant.serve.grpc.frames import ConnectionFault, StreamFault
 from calibrant.serve.grpc.heads import CallHead, HeadReader, MalformedHead, no_call, trailers_only
@@ -110,8 +110,16 @@ class Http2Connection(FrameReader):
         if not self._ended:
             whole = self._settled and self._block is None
             self.deadline = NEVER if whole else time.monotonic() + self.limits.header_seconds
-            self._transport.resume_reading()
+            self.read_on()
             self.out.pump()
+
+    def rest(self) -> None:
+        self._transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self.go_on)
+
+    def read_on(self) -> None:
+        if not (self.out.paused or self.resting or self._transport is None or self._transport.is_closing()):
+            self._transport.resume_reading()
 
     # ---- frames
 
@@ -132,7 +140,7 @@ class Http2Connection(FrameReader):
             else:
                 if kind in (f.DATA, f.PUSH_PROMISE):
                     raise ConnectionFault(f.PROTOCOL_ERROR, "a frame that nobody sends here")
-                self.credit.spend(1, self.out)  # of an extension: to be ignored
+                self.credit.spend(OF_A_WORD, self.out)  # of an extension: to be ignored
         except StreamFault as fault:
             self.credit.spend(OF_A_RESET, self.out)
             self.out.put(f.reset(fault.stream, fault.code))
@@ -145,7 +153,7 @@ class Http2Connection(FrameReader):
             raise ConnectionFault(f.PROTOCOL_ERROR, "DATA of a stream that is not open")
         call = self.calls.get(stream)
         if call is None or (not size and not ends):  # of a call that is over, say: our word of it is on its way
-            self.credit.spend(1, self.out)
+            self.credit.spend(OF_AN_EMPTY_FRAME if not size else 1, self.out)
         self._window -= size
         if self._window < 0:
             raise ConnectionFault(f.FLOW_CONTROL_ERROR, "more bytes than the connection's window holds")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from calibrant.serve.grpc import frames as f
-from calibrant.serve.grpc.credit import OF_A_RESET, OF_SETTINGS
+from calibrant.serve.grpc.credit import OF_A_RESET, OF_A_WORD, OF_SETTINGS
 from calibrant.serve.grpc.frames import ConnectionFault, StreamFault
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _on_priority(connection: Http2Connection, flags: int, stream: int, payload: memoryview) -> None:
-    connection.credit.spend(1, connection.out)
+    connection.credit.spend(OF_A_WORD, connection.out)
 
 
 def _on_reset(connection: Http2Connection, flags: int, stream: int, payload: memoryview) -> None:
@@ -50,14 +50,14 @@ def _on_settings(connection: Http2Connection, flags: int, stream: int, payload: 
 def _on_ping(connection: Http2Connection, flags: int, stream: int, payload: memoryview) -> None:
     if stream or len(payload) != 8:
         raise ConnectionFault(f.PROTOCOL_ERROR if stream else f.FRAME_SIZE_ERROR, "PING is wrong")
-    connection.credit.spend(1, connection.out)
+    connection.credit.spend(OF_A_WORD, connection.out)
     if not flags & f.ACK:
         connection.out.put(f.frame(f.PING, f.ACK, 0, bytes(payload)))
 
 
 def _on_goaway(connection: Http2Connection, flags: int, stream: int, payload: memoryview) -> None:
     """The caller opens no more streams; it closes the connection itself."""
-    connection.credit.spend(1, connection.out)
+    connection.credit.spend(OF_A_WORD, connection.out)
 
 
 def _on_window_update(connection: Http2Connection, flags: int, stream: int, payload: memoryview) -> None:

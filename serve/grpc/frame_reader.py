@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from calibrant.serve.grpc import frames as f
 from calibrant.serve.grpc.call import Call
@@ -18,6 +19,7 @@ MOST_FRAME = 1 << 20  # bytes of a DATA frame
 MOST_MORE = 512  # bytes of another frame beyond those of the longest head
 BUFFER = 16 << 10  # bytes; what is behind them of a message is received directly
 DIRECT = 4 << 10  # bytes that are worth it
+TURNS = 256  # frames and payloads, after which other connections have theirs
 _HTTP1 = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PATC")
 
 
@@ -34,6 +36,7 @@ class FrameReader(asyncio.BufferedProtocol):
         self._call: Call | None = None  # that they belong to
         self._last_frame = False  # of the call
         self._space: memoryview | None = None  # that bytes are being received into
+        self.resting = False  # with frames that have come and not been read
 
     # ---- of what is made of it
 
@@ -56,6 +59,13 @@ class FrameReader(asyncio.BufferedProtocol):
     def fail(self, fault: ConnectionFault) -> None:
         raise NotImplementedError
 
+    def rest(self) -> None:
+        """Lets other connections have their turn: nothing is received until `go_on` is called, and then `read_on`."""
+        raise NotImplementedError
+
+    def read_on(self) -> None:
+        raise NotImplementedError
+
     def greet_http1(self) -> None:
         """Answers a caller who takes this for a port of HTTP/1."""
         raise NotImplementedError
@@ -76,22 +86,33 @@ class FrameReader(asyncio.BufferedProtocol):
         if self._ended:
             self._filled = 0
             return
+        if self._space is None:
+            self._filled += nbytes
+            if not self.resting:
+                self._guarded(self._read)
+            return
+        self._space = None
+        self._left -= nbytes
+        if self._call is not None:
+            self._call.filled(nbytes)
+        if not self._left and not self._pad:
+            self._guarded(self._end_data)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
         try:
-            if self._space is not None:
-                self._space = None
-                self._left -= nbytes
-                if self._call is not None:
-                    self._call.filled(nbytes)
-                if not self._left and not self._pad:
-                    self._end_data()
-            else:
-                self._filled += nbytes
-                self._read()
+            work()
         except ConnectionFault as fault:
             self.fail(fault)
         except Exception:
             log.exception("%s: a connection failed", self.peer)
             self.fail(ConnectionFault(f.INTERNAL_ERROR, "internal error"))
+
+    def go_on(self) -> None:
+        """After a rest."""
+        self.resting = False
+        if not self._ended:
+            self._guarded(self._read)
+        self.read_on()
 
     def stop_reading(self) -> None:
         self._ended = True
@@ -107,7 +128,13 @@ class FrameReader(asyncio.BufferedProtocol):
             at = self._read_preface(data, end)
             if not self._preface:
                 return
+        turns = TURNS
         while at < end and not self._ended:
+            turns -= 1
+            if not turns:
+                self.resting = True
+                self.rest()
+                break
             if self._left or self._pad:
                 at += self._take_data(data[at:end])
                 continue
