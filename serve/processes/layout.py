@@ -1,9 +1,9 @@
 """How many processes and threads a server takes where nobody says.
 
-A process for each core, of one thread: on two cores that answered 1.4 to 1.8 times what one process with two threads
-did, with networks of 0.2 and of 6 ms a row, since a small run is not made faster by a second thread and each process
-reads its own requests. Above eight cores the processes stay eight and get threads instead, which nothing here has
-measured: `calibrant tune` does.
+A process for each core, of one thread: on two cores that answered 2.0, 1.3 and 1.6 times what one process with two
+threads did, with networks of about 0.2, 6 and 15 ms a row (bench/serve_layouts.py, a busy machine): a small run is
+hardly made faster by a second thread, and each process reads its own requests. Above eight cores the processes stay
+eight and get threads instead, which nothing here has measured: `calibrant tune` does.
 """
 
 from __future__ import annotations
