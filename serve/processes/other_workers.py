@@ -41,6 +41,7 @@ class OtherWorkers:
     def __init__(self, seat: Seat) -> None:
         self.seat = seat
         self.leads = seat.number == LEADER
+        self._silent: set[int] = set()  # said once, not at every request, until they answer again
 
     async def statistics(self, name: str | None, version: str | None) -> list[list[dict[str, Any]]]:
         """Of each of the others."""
@@ -91,8 +92,11 @@ class OtherWorkers:
                 finally:
                     writer.close()
         except (OSError, TimeoutError) as error:
-            log.warning("worker %d does not answer (%s)", number, error or type(error).__name__)
+            if number not in self._silent:
+                self._silent.add(number)
+                log.warning("worker %d does not answer (%s)", number, error or type(error).__name__)
             return None
+        self._silent.discard(number)
         top, gap, content = raw.partition(b"\r\n\r\n")
         return WorkerAnswer(number, int(top[9:12]), content) if gap else None
 
