@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("calibrant", "calibration", "serve", "train", "export", "dashboard")
-MOST = 132  # never raise it
+MOST = 131  # never raise it
 # The test file, or folder of them, by which a source without one of its own is seen to work: and its sources.
 TESTED_WITH_OTHERS = {
     "tests/calibration/calibrators": """
@@ -154,7 +154,6 @@ TESTED_WITH_OTHERS = {
         serve/processes/background.py
     """,
     "tests/serve/processes/test_workers.py": """
-        serve/processes/other_workers.py
     """,
     "tests/serve/protocol/test_body.py": """
         serve/protocol/answer.py
