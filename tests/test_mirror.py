@@ -153,8 +153,6 @@ TESTED_WITH_OTHERS = {
     "tests/serve/processes/test_server.py": """
         serve/processes/background.py
     """,
-    "tests/serve/processes/test_workers.py": """
-    """,
     "tests/serve/protocol/test_body.py": """
         serve/protocol/answer.py
         serve/protocol/checks.py
