@@ -2,7 +2,7 @@
 
     python bench/clca_study.py --images ../shared/data/cifar10_jpeg.npz --results study.jsonl
     python bench/clca_study.py --results study.jsonl --table --plot docs/images/clca-study.png
-    python bench/clca_study.py --results study.jsonl --docs docs/token-reduction.md   # the table into the page
+    python bench/clca_study.py --results study.jsonl --docs docs/evidence/token-reduction.md  # the table into the page
 
 Every run sees the same images in the same order for the same number of steps; only the seed, the reduction and the
 head differ. Each finished run is one line of the results file and is skipped when the command is given again; a run

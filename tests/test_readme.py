@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from calibrant.commands.root import COMMANDS, cli, main
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # What makes the README's line affordable in a test, and nothing else: a small network that is at hand, small images.
 CHEAPER = ("--preset", "fast", "--image-size", "32")
 
@@ -53,7 +53,7 @@ def test_the_readmes_path_runs_as_written(
     assert (Path(own[1][1]).parent / "report.html").is_file()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_every_command_line_of_the_docs_has_only_options_that_exist(page: Path) -> None:
     for command in commands(page):
         known = _options(command)

@@ -1,7 +1,7 @@
 """A linear head on the frozen pretrained network: what training has to beat, and the classifier it may start from.
 
 Fine-tuning on few images often ends below a head that is solved in a second on the features of the pretrained network
-(docs/training.md has the figures), so that head is a candidate: it is kept unless training ends with a lower NLL on the
+(docs/training.md), so that head is a candidate: it is kept unless training ends with a lower NLL on the
 validation images.
 """
 
