@@ -241,10 +241,17 @@ class Tab:
         return found
 
     def _lasting_errors(self) -> list[str]:
-        """Without those of pictures that an answer took from the page while the browser still asked for them."""
-        shown = "".join(self.page.evaluate("() => [...document.images].map(i => i.src)"))
-        pictures = [re.search(r"/media/[\w.]+", error) for error in self.errors]
-        return [e for e, found in zip(self.errors, pictures, strict=True) if found is None or found[0] in shown]
+        """Without those of pictures that an answer took from the page while the browser still asked for them, and of
+        those that came when they were asked for again."""
+        missing = "() => [...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.src)"
+        for _ in range(50):
+            unseen = "".join(self.page.evaluate(missing))
+            pictures = [re.search(r"/media/[\w.]+", error) for error in self.errors]
+            lasting = [e for e, p in zip(self.errors, pictures, strict=True) if p is None or p[0] in unseen]
+            if not lasting:
+                break
+            self.page.wait_for_timeout(100)
+        return lasting
 
     def check(self) -> None:
         """Nothing raised, nothing left this machine."""
