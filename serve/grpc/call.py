@@ -120,7 +120,11 @@ class Call:
             return
         if self.assembly.partial:
             self.refuse(BadInput("the message is cut off"))
-            return
+        else:
+            self._said_all()
+
+    def _said_all(self) -> None:
+        """In whole messages."""
         if not self.assembly.whole:
             self.refuse(WrongMethod(f"a call of {self.method.name} has one message, and this one has none"))
             return

@@ -12,7 +12,7 @@ from calibrant.serve.grpc.assembly import PREFIX
 from calibrant.serve.grpc.call import STATUS, Call, Part
 from calibrant.serve.grpc.heads import CallHead
 from calibrant.serve.inference import Ticket
-from calibrant.serve.protocol.errors import BadInput, Refusal
+from calibrant.serve.protocol.errors import Refusal
 
 if TYPE_CHECKING:
     from calibrant.serve.grpc.connection import Http2Connection
@@ -54,14 +54,8 @@ class StreamCall(Call):
         if self.ended and not (waiting or self._turns or self.over or self.connection.out.waits(self)):
             self.finish()
 
-    def end(self) -> None:
-        self.ended = True
-        if self.over:
-            return
-        if self.assembly.partial:
-            self.refuse(BadInput("the message is cut off"))
-        else:
-            self._take_turns()
+    def _said_all(self) -> None:
+        self._take_turns()
 
     def advance(self) -> None:
         """A turn has its answer."""
