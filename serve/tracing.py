@@ -2,7 +2,7 @@
 
 Times are taken anyway, so a trace is written when its request has been answered, from those. Which requests are traced
 is decided here, by the caller's trace id where there is one: by it all servers on the way choose the same ones. That a
-stranger calls his request sampled is no order, since a trace costs as much as half of a small request.
+stranger calls his request sampled is no order, since each trace costs time.
 
 Where to traces are sent is said by OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME, ...).
 """
