@@ -11,6 +11,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -112,13 +113,22 @@ def save_run(folder: Path, taus: list[float] | None) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With VACE's class temperatures where nothing else is asked for."""
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
+    """A run with or without VACE's class temperatures, made when it is asked for first."""
     from calibrant.export import ExportConfig, export_run
 
-    folder = save_run(tmp_path_factory.mktemp("runs") / "trees", getattr(request, "param", TAUS))
-    export_run(folder, folder.parent / "plain.onnx", ExportConfig())
-    return folder
+    @cache
+    def made(vace: bool) -> Path:
+        folder = save_run(tmp_path_factory.mktemp("runs") / "trees", TAUS if vace else None)
+        export_run(folder, folder.parent / "plain.onnx", ExportConfig())
+        return folder
+
+    return made
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest, runs: Callable[[bool], Path]) -> Path:
+    return runs(getattr(request, "param", True))
 
 
 CASES = {
@@ -154,8 +164,8 @@ def expected_shift(arguments: tuple[str, ...]) -> Probs:
 
 @pytest.mark.parametrize(
     ("run", "case"),
-    [pytest.param(TAUS, c, marks=[] if c in QUICK else pytest.mark.slow, id=f"vace, {c}") for c in WITH_VACE]
-    + [pytest.param(None, c, marks=pytest.mark.slow, id=c) for c in CASES],
+    [pytest.param(True, c, marks=[] if c in QUICK else pytest.mark.slow, id=f"vace, {c}") for c in WITH_VACE]
+    + [pytest.param(False, c, marks=pytest.mark.slow, id=c) for c in CASES],
     indirect=["run"],
 )
 def test_every_reader_of_a_trained_run_shows_one_number(run: Path, tmp_path: Path, case: str) -> None:
