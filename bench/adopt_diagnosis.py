@@ -18,12 +18,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from calibrant.export.adoption.adopt import find
-from calibrant.export.adoption.foreign import Foreign
-from calibrant.export.adoption.input_side import read_input
-from calibrant.export.adoption.original import Original
 from calibrant.export.adoption.preprocess.declared import Declared
 from calibrant.export.adoption.preprocess.diagnosis import NORMALISATIONS, diagnose
+from calibrant.export.adoption.reading.foreign import Foreign
+from calibrant.export.adoption.reading.found import find
+from calibrant.export.adoption.reading.input_side import read_input
+from calibrant.export.adoption.reading.original import Original
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.progress import table
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from calibrant.artifacts.model_card import ModelCard, Prior
 from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.errors import DataError, FormatError
-from calibrant.export.adoption.foreign import sha256_of
-from calibrant.export.adoption.input_side import ForeignInput
-from calibrant.export.adoption.original import Original
 from calibrant.export.adoption.pictures import Pictures, given_rows
 from calibrant.export.adoption.proof import Proof, prove
+from calibrant.export.adoption.reading.foreign import sha256_of
+from calibrant.export.adoption.reading.input_side import ForeignInput
+from calibrant.export.adoption.reading.original import Original
 from calibrant.export.checks.inspection import check_intact
 from calibrant.export.checks.parity import Expected
 from calibrant.export.edit import retail

@@ -13,11 +13,12 @@ from onnx import TensorProto, helper
 
 from calibrant.artifacts.model_card import Head
 from calibrant.errors import ModelError
-from calibrant.export.adoption.ending import Ending
-from calibrant.export.adoption.foreign import Foreign
 from calibrant.export.adoption.free_batch import free_batch
-from calibrant.export.adoption.input_side import ForeignInput, add_prologue
-from calibrant.export.adoption.values import Arrays, run_values
+from calibrant.export.adoption.reading.ending import Ending
+from calibrant.export.adoption.reading.foreign import Foreign
+from calibrant.export.adoption.reading.found import Seen
+from calibrant.export.adoption.reading.input_side import ForeignInput, add_prologue
+from calibrant.export.adoption.reading.values import Arrays, run_values
 from calibrant.export.graph.cutting import cut
 from calibrant.export.graph.fold import Array
 from calibrant.export.graph.head import FoundHead, add_features, find_head
@@ -26,14 +27,6 @@ from calibrant.images.declared.declaration import Declared
 log = logging.getLogger(__name__)
 OPSET = 18  # the tail's operators
 LOST = {"float32": 1e-4, "float16": 5e-3, "int8": 0.1}  # of the terms of a logit, between a matrix and the graph
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a run of the foreign graph on two pictures showed."""
-
-    feed: NDArray[Any]
-    arrays: Arrays
 
 
 @dataclass(frozen=True)

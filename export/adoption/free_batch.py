@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 
 from calibrant.errors import ModelError
-from calibrant.export.adoption.input_side import ForeignInput
-from calibrant.export.adoption.values import run_values
+from calibrant.export.adoption.reading.input_side import ForeignInput
+from calibrant.export.adoption.reading.values import run_values
 from calibrant.export.graph.head import Graph
 
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.onnx_file import KNOBS
 from calibrant.errors import CheckFailed
-from calibrant.export.adoption.original import Array, deployed, level_of
-from calibrant.export.adoption.values import run_rows
+from calibrant.export.adoption.reading.original import Array, deployed, level_of
+from calibrant.export.adoption.reading.values import run_rows
 from calibrant.export.checks.parity import answers, session
 
 # Largest difference in probabilities, for logits whose spread is up to 3; beyond, rounding grows with it. Logits taken

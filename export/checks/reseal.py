@@ -22,10 +22,10 @@ from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import CheckFailed, DataError, FormatError
 from calibrant.export.adoption.body import LOST, raised
-from calibrant.export.adoption.foreign import precision_of
 from calibrant.export.adoption.pictures import Pictures, random_pictures
 from calibrant.export.adoption.proof import Proof, prove
-from calibrant.export.adoption.values import near_the_end, run_values
+from calibrant.export.adoption.reading.foreign import precision_of
+from calibrant.export.adoption.reading.values import near_the_end, run_values
 from calibrant.export.checks.golden import with_golden_rows
 from calibrant.export.checks.inspection import check_intact
 from calibrant.export.checks.parity import answers, session

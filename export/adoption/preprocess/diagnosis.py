@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration.softmax import FLOOR
-from calibrant.export.adoption.original import Array, Original
+from calibrant.export.adoption.reading.original import Array, Original
 from calibrant.images.declared.declaration import BYTES, SCALED, Declared, Three
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.progress import progress

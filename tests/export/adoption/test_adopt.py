@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -168,16 +166,6 @@ def test_in_python_with_names_as_a_list(foreigners: Foreigners) -> None:
     path = foreigners.write(lambda m: m.head(m.body()))
     done = adopt(path, foreigners.adopted, classes=list(NAMES), name="trees", author="somebody")
     assert (done.card.name, done.card.author) == ("trees", "somebody")
-
-
-def features_too(m: Maker) -> Sequence[str]:
-    f = m.body()
-    return [m.put("Identity", f, output="last_hidden_state"), m.head(f, output="logits")]
-
-
-def test_a_second_output_of_features_is_no_rival(foreigners: Foreigners) -> None:
-    found: Any = foreigners.adopt(foreigners.write(features_too)).found
-    assert found.output == "logits"
 
 
 def test_independent_labels_from_the_foreign_file_to_the_answer(foreigners: Foreigners, place: Path) -> None:

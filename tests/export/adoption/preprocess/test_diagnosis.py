@@ -10,9 +10,6 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from calibrant.export.adoption.foreign import Foreign
-from calibrant.export.adoption.input_side import read_input
-from calibrant.export.adoption.original import Original
 from calibrant.export.adoption.pictures import Pictures, random_pictures
 from calibrant.export.adoption.preprocess.declared import Flags, read_declared
 from calibrant.export.adoption.preprocess.diagnosis import (
@@ -24,6 +21,9 @@ from calibrant.export.adoption.preprocess.diagnosis import (
     ranked,
     with_resizes,
 )
+from calibrant.export.adoption.reading.foreign import Foreign
+from calibrant.export.adoption.reading.input_side import read_input
+from calibrant.export.adoption.reading.original import Original
 from calibrant.export.adoption.report import diagnosis_lines, lines
 from calibrant.images.declared.declaration import Declared
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.export.adoption.original import as_probabilities, deployed
+from calibrant.export.adoption.reading.original import as_probabilities, deployed
 
 Z = np.array([[0.0, np.log(3.0)], [np.log(4.0), 0.0]])
 P = np.array([[0.25, 0.75], [0.8, 0.2]])

@@ -7,11 +7,11 @@ import onnx
 import pytest
 
 from calibrant.errors import ModelError
-from calibrant.export.adoption.values import near_the_end, run_rows, run_values
+from calibrant.export.adoption.reading.values import near_the_end, run_rows, run_values
 from calibrant.export.checks.parity import session
 from calibrant.export.graph.head import Graph
 
-from .conftest import NAMES, SIZE, Foreigners
+from ..conftest import NAMES, SIZE, Foreigners
 
 ROWS = np.random.default_rng(0).uniform(0, 1, (5, 3, SIZE, SIZE)).astype(np.float32)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from calibrant.errors import ConfigError, ModelError
-from calibrant.export.adoption.output_kind import floor_of, kind_of_numbers
+from calibrant.export.adoption.reading.output_kind import floor_of, kind_of_numbers
 
-from .conftest import Foreigners, Maker
+from ..conftest import Foreigners, Maker
 
 LOGITS = np.random.default_rng(0).normal(0, 3, (20, 6))
 P = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)

@@ -9,9 +9,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from calibrant.errors import FormatError, ModelError
-from calibrant.export.adoption.foreign import Foreign
+from calibrant.export.adoption.reading.foreign import Foreign
 
-from .conftest import Foreigners, Maker, typed
+from ..conftest import Foreigners, Maker, typed
 
 
 def softmax(m: Maker) -> str:

@@ -13,7 +13,7 @@ from calibrant.errors import ModelError
 from calibrant.export.adoption.pictures import random_pictures
 from calibrant.serve.engine.classifier import load
 
-from .conftest import NAMES, SIZE, WIDTH, Foreigners, Maker, spread
+from ..conftest import NAMES, SIZE, WIDTH, Foreigners, Maker, spread
 
 
 def softmax_by_hand(m: Maker) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration.softmax import sigmoid, softmax
-from calibrant.export.adoption.input_side import ForeignInput
-from calibrant.export.adoption.values import run_rows
+from calibrant.export.adoption.reading.input_side import ForeignInput
+from calibrant.export.adoption.reading.values import run_rows
 from calibrant.export.checks.parity import session
 from calibrant.images.declared.declaration import Declared
 

@@ -14,7 +14,7 @@ from calibrant.errors import CalibrantError, ConfigError, ModelError
 from calibrant.export.adoption.adopt import Adoption, adopt
 from calibrant.serve.engine.classifier import load
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "adopt"
+GOLDEN = Path(__file__).parents[3] / "golden" / "adopt"
 ROWS = np.random.default_rng(0).uniform(0, 16, (40, 64)).astype(np.float32)
 
 

@@ -8,11 +8,11 @@ import pytest
 from onnx import TensorProto
 
 from calibrant.errors import ConfigError, ModelError
-from calibrant.export.adoption.input_side import read_input
 from calibrant.export.adoption.preprocess.declared import Flags
+from calibrant.export.adoption.reading.input_side import read_input
 from calibrant.export.checks.parity import session
 
-from .conftest import SIZE, Foreigners, Maker
+from ..conftest import SIZE, Foreigners, Maker
 
 COLOURS = Flags(mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3))
 

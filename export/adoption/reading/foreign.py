@@ -13,7 +13,7 @@ from onnx.inliner import inline_local_functions
 from calibrant.artifacts.model_card import KEY
 from calibrant.artifacts.onnx_file import KNOBS, OWN, OnnxFile
 from calibrant.errors import FormatError, ModelError
-from calibrant.export.adoption.table_classifier import TableClassifier, open_up
+from calibrant.export.adoption.reading.table_classifier import TableClassifier, open_up
 from calibrant.export.graph.cutting import rename_all
 from calibrant.export.graph.tail import OUTPUTS
 

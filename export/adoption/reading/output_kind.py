@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.calibration.softmax import FLOOR, log_sum_exp
 from calibrant.errors import ConfigError, ModelError, did_you_mean
-from calibrant.export.adoption.ending import Ending
+from calibrant.export.adoption.reading.ending import Ending
 
 KINDS = ("logits", "log-probabilities", "probabilities", "percent", "sigmoid", "label")
 # Largest error of a row's sum: float32 as GPUs add it up, half precision, and what quantizing a softmax leaves.
