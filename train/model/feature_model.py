@@ -19,7 +19,13 @@ from calibrant.train.model.foreign import foreign_network, is_foreign
 from calibrant.train.model.grey import see_in_grey
 from calibrant.train.model.huggingface_keys import read_huggingface, refuse_lost_bias
 from calibrant.train.model.recipes import RECIPES, find_recipe
-from calibrant.train.model.weights import loading_results, must_answer_from_cache, offline_if, require_loaded
+from calibrant.train.model.weights import (
+    loading_results,
+    must_answer_from_cache,
+    not_downloaded,
+    offline_if,
+    require_loaded,
+)
 
 if TYPE_CHECKING:
     from calibrant.train.vit import TokenReduction
@@ -144,6 +150,8 @@ def build_model(
     try:
         with loading_results() as loaded, offline_if(answer_from_cache):
             network = _create(name, input_size, pretrained=pretrained, num_classes=num_classes, **options)
+    except FileNotFoundError:  # what the hub's library raises when it may not ask and its cache has nothing
+        raise not_downloaded(name) from None
     except TypeError as error:
         raise ModelError(f"{name} does not take these options ({error})", where="model.options") from None
     except RuntimeError as error:

@@ -109,12 +109,16 @@ def must_answer_from_cache(name: str) -> bool:
         socket.create_connection(("huggingface.co", 443), timeout=5).close()
     except OSError:
         if not _is_cached(cfg.hf_hub_id):
-            raise ModelError(
-                f"the weights of {name} cannot be downloaded from here",
-                fix="copy the .safetensors file over and pass it as model.weights (--weights)",
-            ) from None
+            raise not_downloaded(name) from None
         return True
     return False
+
+
+def not_downloaded(name: str) -> ModelError:
+    return ModelError(
+        f"the weights of {name} cannot be downloaded from here",
+        fix="copy the .safetensors file over and pass it as model.weights (--weights)",
+    )
 
 
 def weights_at_hand(name: str) -> bool:

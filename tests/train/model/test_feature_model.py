@@ -101,3 +101,12 @@ def test_local_weights_are_loaded_with_a_head_for_other_classes(tmp_path: Path) 
     assert torch.equal(model.network.state_dict()[name], value)
     with pytest.raises(ModelError, match="no such weights file"):
         build_model("test_resnet", 7, weights=tmp_path / "none.safetensors")
+
+
+def test_weights_that_the_cache_does_not_have_while_the_hub_may_not_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tests/conftest.py sets HF_HUB_OFFLINE."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ModelError, match=r"weights of resnet10t cannot be downloaded from here; copy .*--weights"):
+        build_model("resnet10t", 5, pretrained=True)
