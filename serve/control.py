@@ -15,7 +15,7 @@ from calibrant.serve.models import description
 from calibrant.serve.models.model import Model
 from calibrant.serve.models.reload import Lifecycle
 from calibrant.serve.models.repository import Repository
-from calibrant.serve.monitor.labels import label_all
+from calibrant.serve.monitor.labels import Labels, label_all
 from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.processes.other_workers import OtherWorkers, merged_statistics
 from calibrant.serve.protocol.errors import Forbidden, NotFound, PutAway
@@ -109,14 +109,14 @@ class Control:
         """Whether labels and reports are this process's business: it watches the predictions of all."""
         return self.others is None or self.others.leads
 
-    async def label(self, model: Model, ids: Sequence[str], labels: Sequence[int], *, pinned: bool) -> dict[str, Any]:
+    async def label(self, model: Model, given: Labels, *, pinned: bool) -> dict[str, Any]:
         """Takes true labels. Unless they are `pinned` to one version, whichever file answered gets them: a canary, or
         the one before a reload."""
         own = model.require_monitor()
         same = (m for m in tuple(self.monitors) if m.model.name == model.name)
         monitors = [own] if pinned else [m for m in same if m.model.classes == own.model.classes]
         await self._catch_up()
-        found = await asyncio.to_thread(label_all, monitors, ids, labels)
+        found = await asyncio.to_thread(label_all, monitors, given)
         if found.unknown and len(found.unknown) == len(found.states):
             raise NotFound(f'no prediction of {model.name} has the id "{found.unknown[0][:80]}"')
         counts = {state: found.count(state) for state in ("accepted", "repeated", "changed")}

@@ -12,6 +12,7 @@ format; then
                                                                        and "version", under which it was served;
                                                                        "dtype": "float16" where they are kept so
     {"record": "labels", "model", "time", "ids", "labels"}             class numbers
+    {"record": "chosen labels", ...}                                   the same, of rows that are no random sample
 
 `logits` are those that the deployed file returned, before any per-request knob. `ms` is the time in the queue and in
 the network, in milliseconds, of the request that the row came with; logs of before it was recorded lack it. Labels may
@@ -37,6 +38,7 @@ from calibrant.errors import DataError, FormatError
 
 FORMAT_VERSION = 2  # 2: logits as float16; a log of float32 is written as version 1
 SUFFIX = ".feedback.jsonl"
+LABELS, CHOSEN = "labels", "chosen labels"  # an older reader passes over the second
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ class Again:
 class Served:
     """Everything that one deployed file predicted, with the labels that are known; -1 is unknown.
 
-    `latency_ms`: queue and network, milliseconds; NaN where the log does not say.
+    `latency_ms`: queue and network, milliseconds; NaN where the log does not say. `chosen`: labels of rows that were
+    picked for what they are, such as errors, and have no other label; no figure may be made of them.
     """
 
     model: Model
@@ -84,6 +87,7 @@ class Served:
     latency_ms: NDArray[np.float32]
     arrivals: Arrivals
     again: Again
+    chosen: NDArray[np.int64]
 
     @property
     def traffic(self) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
@@ -194,21 +198,27 @@ def read_feedback(folder: str | Path) -> Feedback:
     damage = Damage()
     gathered: dict[str, _Gathered] = {}
     labels: dict[tuple[str, str], _Label] = {}  # in the order in which they first came
+    chosen: dict[tuple[str, str], int] = {}
     for path in paths:
         for _, record in records(path, damage):
-            if not _gather(record, gathered, labels):
+            if not _gather(record, gathered, labels, chosen):
                 damage.lines += 1
     seen: set[tuple[str, str]] = set()
     repeated, served = 0, []
     for block in gathered.values():
-        one, again = _join(block, labels, seen)
+        one, again = _join(block, labels, chosen, seen)
         served.append(one)
         repeated += again
-    orphans = tuple(sorted(id_ for key in labels.keys() - seen for id_ in [key[1]]))
+    orphans = tuple(sorted(id_ for key in (labels.keys() | chosen.keys()) - seen for id_ in [key[1]]))
     return Feedback(tuple(served), damage.lines, repeated, orphans)
 
 
-def _gather(record: dict[str, Any], gathered: dict[str, _Gathered], labels: dict[tuple[str, str], _Label]) -> bool:
+def _gather(
+    record: dict[str, Any],
+    gathered: dict[str, _Gathered],
+    labels: dict[tuple[str, str], _Label],
+    chosen: dict[tuple[str, str], int],
+) -> bool:
     """False for predictions of a model whose description was lost."""
     kind = record["record"]
     if kind == "model":
@@ -224,14 +234,21 @@ def _gather(record: dict[str, Any], gathered: dict[str, _Gathered], labels: dict
         block.times += record["time"]
         block.ms += record.get("ms") or [None] * len(record["ids"])
         block.logits.append(decode_logits(record, len(block.model.classes)))
-    elif kind == "labels":
+    elif kind == LABELS:
         for id_, k in zip(record["ids"], record["labels"], strict=True):
             label = labels.setdefault((record["model"], id_), _Label(len(labels), k, k, record["time"]))
             label.last = k
+    elif kind == CHOSEN:
+        chosen.update(((record["model"], id_), k) for id_, k in zip(record["ids"], record["labels"], strict=True))
     return True
 
 
-def _join(block: _Gathered, labels: dict[tuple[str, str], _Label], seen: set[tuple[str, str]]) -> tuple[Served, int]:
+def _join(
+    block: _Gathered,
+    labels: dict[tuple[str, str], _Label],
+    chosen: dict[tuple[str, str], int],
+    seen: set[tuple[str, str]],
+) -> tuple[Served, int]:
     keep: list[int] = []
     repeated: list[int] = []
     before: list[int] = []
@@ -248,10 +265,12 @@ def _join(block: _Gathered, labels: dict[tuple[str, str], _Label], seen: set[tup
     ids = tuple(block.ids[row] for row in keep)
     known = [labels.get((block.model.name, id_)) for id_ in ids]
     last = np.array([-1 if label is None else label.last for label in known], np.int64)
+    picked = [-1 if label else chosen.get((block.model.name, id_), -1) for id_, label in zip(ids, known, strict=True)]
     took = np.array(block.ms, np.float32)  # None becomes NaN
     times = np.array(block.times, np.float64)
     again = Again(np.array(before, np.int64), times[repeated], logits[repeated])
-    served = Served(block.model, ids, times[keep], logits[keep], last, took[keep], _arrivals(known), again)
+    arrivals, other = _arrivals(known), np.array(picked, np.int64)
+    served = Served(block.model, ids, times[keep], logits[keep], last, took[keep], arrivals, again, other)
     return served, len(repeated)
 
 

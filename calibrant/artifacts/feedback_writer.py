@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.artifacts.feedback import FORMAT_VERSION, SUFFIX, Model, segments
+from calibrant.artifacts.feedback import CHOSEN, FORMAT_VERSION, LABELS, SUFFIX, Model, segments
 from calibrant.errors import DataError
 
 _STAMP = "%Y%m%dT%H%M%S"
@@ -87,10 +87,13 @@ class FeedbackWriter:
                         "classes": list(model.classes), **watch})  # fmt: skip
             self._named.add(model.sha256)
 
-    def labels(self, model: str, ids: Sequence[str], labels: Sequence[int], *, at: float | None = None) -> None:
+    def labels(
+        self, model: str, ids: Sequence[str], labels: Sequence[int], *, at: float | None = None, chosen: bool = False
+    ) -> None:
         with self._lock:
             self._rotate()
-            self._line({"record": "labels", "model": model, "time": time.time() if at is None else at,
+            kind = CHOSEN if chosen else LABELS
+            self._line({"record": kind, "model": model, "time": time.time() if at is None else at,
                         "ids": list(ids), "labels": [int(k) for k in labels]})  # fmt: skip
 
     def wrote(self, path: Path) -> bool:

@@ -103,6 +103,9 @@ def monitored(out: Exposition, report: dict[str, Any], labels: dict[str, str]) -
     name = "calibrant_monitor"
     out.add(f"{name}_rows_total", "counter", "Rows watched.", report["rows"], labels)
     out.add(f"{name}_labels_total", "counter", "Labels taken.", report["labels"], labels)
+    out.add(
+        f"{name}_chosen_labels", "gauge", "Rows with a label that counts in no figure.", report["chosen_labels"], labels
+    )
     out.add(f"{name}_not_finite_total", "counter", "Rows whose answer was no number.", report["not_finite"], labels)
     for kind, alarm in report["alarms"].items():
         what = {**labels, "kind": kind}

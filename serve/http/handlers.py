@@ -129,10 +129,10 @@ def feedback(app: Application, request: Request, names: Names, respond: Respond)
     model.require_monitor()
     if (encoding := _content_encoding(request)) is not None:
         request.body = decompress(request.body, encoding, MOST_FEEDBACK)
-    ids, labels = read_labels(request.body, model.class_names or ())
+    given = read_labels(request.body, model.class_names or ())
     if not app.control.leads:
         return _by_the_leader(app, request)
-    return _json(app.control.label(model, ids, labels, pinned="version" in names))
+    return _json(app.control.label(model, given, pinned="version" in names))
 
 
 def monitor(app: Application, request: Request, names: Names, respond: Respond) -> Later:

@@ -16,12 +16,27 @@ if TYPE_CHECKING:
 MAX_LABELS = 10_000
 
 
-def read_labels(body: memoryview, class_names: Sequence[str]) -> tuple[list[str], list[int]]:
-    """`{"labels": [{"id": "...", "label": "crane" or 2, "row": 0}, ...]}`, or one such object alone."""
+@dataclass(frozen=True)
+class Labels:
+    """`chosen`: of rows that were picked for what they are, such as errors, so that no figure may count them."""
+
+    ids: Sequence[str]
+    labels: Sequence[int]
+    chosen: bool = False
+
+
+def read_labels(body: memoryview, class_names: Sequence[str]) -> Labels:
+    """`{"labels": [{"id": "...", "label": "crane" or 2, "row": 0}, ...]}`, or one such object alone; `"chosen": true`
+    beside `labels` is said of all."""
     message = json_object(body)
+    chosen = message.get("chosen", False)
+    if not isinstance(chosen, bool):
+        raise BadInput(f"`chosen` must be true or false, got {chosen!r}"[:200])
     entries = message.get("labels", [message] if "id" in message else None)
     if not isinstance(entries, list) or not entries:
         raise BadInput('send {"labels": [{"id": "...", "label": "..."}]}')
+    if any(isinstance(entry, dict) and "chosen" in entry for entry in entries if entry is not message):
+        raise BadInput("`chosen` is said of a whole message: send chosen labels and a random sample's apart")
     if len(entries) > MAX_LABELS:
         raise TooLarge(f"{len(entries)} labels in one request; at most {MAX_LABELS} are taken")
     ids: list[str] = []
@@ -35,7 +50,7 @@ def read_labels(body: memoryview, class_names: Sequence[str]) -> tuple[list[str]
             raise BadInput(f"`row` of label {number} must be a whole number, got {row!r}")
         ids.append(id_ if row is None else f"{id_}/{row}")
         labels.append(_class(entry.get("label"), class_names, number))
-    return ids, labels
+    return Labels(ids, labels, chosen)
 
 
 def _class(value: Any, names: Sequence[str], number: int) -> int:
@@ -71,13 +86,13 @@ class Reply:
         return sum(s == state for s in self.states.values())
 
 
-def label_all(monitors: Sequence[Monitor], ids: Sequence[str], labels: Sequence[int]) -> Reply:
+def label_all(monitors: Sequence[Monitor], given: Labels) -> Reply:
     """Labels for a model that several files have served: versions, canaries, shadows, the file before a reload.
 
     Each label goes to every file that has the id; it is unknown only if none has.
     """
     merged = Reply()
     for monitor in monitors:
-        for id_, state in monitor.label(ids, labels).states.items():
+        for id_, state in monitor.label(given).states.items():
             merged.note(id_, state)
     return merged

@@ -47,9 +47,9 @@ class LogOutput:
             self._failing = 0
         return place
 
-    def labels(self, ids: Sequence[str], labels: Sequence[int]) -> None:
+    def labels(self, ids: Sequence[str], labels: Sequence[int], *, chosen: bool) -> None:
         try:
-            self._writer.labels(self._model.name, ids, labels)
+            self._writer.labels(self._model.name, ids, labels, chosen=chosen)
         except OSError as error:
             raise NotReady(
                 f"the feedback log cannot be written ({_why(error)}), so no label was taken; send them again later",

@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from calibrant.calibration.verdict.verdict import Verdict
 from calibrant.serve.engine import prediction_sets
 from calibrant.serve.engine.deployed_formula import DeployedFormula
 from calibrant.serve.monitor.config import MonitorConfig
-from calibrant.serve.monitor.labels import Reply
+from calibrant.serve.monitor.labels import Labels, Reply
 from calibrant.serve.monitor.log_output import LogOutput
 from calibrant.serve.monitor.report import Tally, class_shares, report, summary
 from calibrant.serve.monitor.served_rows import ServedRows
@@ -74,6 +74,7 @@ class Monitor:
         self._restored = threading.Event()
         self._restored.set()
         self._known_labels: dict[str, int] = {}
+        self._chosen_labels: dict[str, int] = {}  # of rows that are no random sample
         self.rows = self.labels = 0
         self.not_finite = 0  # rows whose answer was no distribution
         self._unsaved = 0  # rows that came while the disk hung
@@ -155,12 +156,16 @@ class Monitor:
 
     # ---- labels
 
-    def label(self, ids: Sequence[str], labels: Sequence[int]) -> Reply:
+    def label(self, given: Labels) -> Reply:
         """Takes true labels; the same again changes nothing, another one replaces the first in the log and in the
         window. An alarm goes by what was said first."""
         reply = Reply()
         self._restored.wait(60)
         self.flush()
+        ids, labels = given.ids, given.labels
+        if given.chosen:
+            with self._lock:
+                ids, labels = self._keep_chosen(given, reply)
         fresh: dict[str, int] = {}
         rows: dict[str, NDArray[np.float32]] = {}
         with self._lock:
@@ -178,14 +183,38 @@ class Monitor:
                     fresh[id_] = label
             # First the log: what it cannot keep must not count, or the caller's second try would be a repetition.
             if self._output is not None and fresh:
-                self._output.labels(list(fresh), list(fresh.values()))
+                self._output.labels(list(fresh), list(fresh.values()), chosen=False)
             self._known_labels.update(fresh)
+            for id_ in fresh:
+                self._chosen_labels.pop(id_, None)
             for id_, label in fresh.items():
                 if id_ in rows:
                     self._take(id_, rows[id_], label)
                 else:
                     self._correct(id_, label)
         return reply
+
+    def _keep_chosen(self, given: Labels, reply: Reply) -> tuple[list[str], list[int]]:
+        """Labels of rows that were picked for what they are go to the log alone, since counting the errors would make
+        any model look worse. Gives back those of rows that a random sample has labelled before: these it corrects."""
+        fresh: dict[str, int] = {}
+        counted: list[str] = []
+        for id_, label in zip(given.ids, given.labels, strict=True):
+            known = fresh.get(id_, self._chosen_labels.get(id_))
+            if id_ in self._known_labels:
+                counted.append(id_)
+            elif known == label:
+                reply.note(id_, "repeated")
+            elif known is None and self.served_rows.find(id_) is None:
+                reply.note(id_, "unknown")
+            else:
+                reply.note(id_, "accepted" if known is None else "changed")
+                fresh[id_] = label
+        if self._output is not None and fresh:
+            self._output.labels(list(fresh), list(fresh.values()), chosen=True)
+        self._chosen_labels.update(fresh)
+        said = dict(zip(given.ids, given.labels, strict=True))
+        return counted, [said[id_] for id_ in counted]
 
     def _take(self, id_: str, log_p: NDArray[np.float32], label: int) -> None:
         self.window.labelled(id_, self._labelled(log_p, label))
@@ -244,9 +273,18 @@ class Monitor:
                 elif record["record"] == "predictions" and record["sha256"] in files:
                     with self._lock:
                         self.served_rows.logged(path, offset, record["ids"])
-                elif record["record"] == "labels" and record["model"] == self.model.name:
-                    with self._lock:
-                        self._known_labels.update(zip(record["ids"], record["labels"], strict=True))
+                elif record["record"] in (feedback.LABELS, feedback.CHOSEN) and record["model"] == self.model.name:
+                    self._restore_labels(record)
+
+    def _restore_labels(self, record: dict[str, Any]) -> None:
+        chosen = record["record"] == feedback.CHOSEN
+        with self._lock:
+            for id_, label in zip(record["ids"], record["labels"], strict=True):
+                if not chosen:
+                    self._known_labels[id_] = label
+                    self._chosen_labels.pop(id_, None)
+                elif id_ not in self._known_labels:
+                    self._chosen_labels[id_] = label
 
     # ---- what it found
 
@@ -261,7 +299,7 @@ class Monitor:
             baseline = self.alarms.calibration.baseline
             return report(
                 self.model,
-                Tally(self.rows, self.labels, self.not_finite, self.lost),
+                Tally(self.rows, self.labels, len(self._chosen_labels), self.not_finite, self.lost),
                 self.window,
                 self.alarms.states(),
                 baseline_rows=0 if baseline is None else baseline.rows,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 class Tally:
     rows: int
     labels: int
+    chosen_labels: int  # of rows that are no random sample: kept, not counted
     not_finite: int  # rows whose answer was no distribution
     log_rows_lost: int
 
@@ -42,7 +43,7 @@ def report(
     told["calibration"]["baseline_rows"] = baseline_rows
     body: dict[str, Any] = {
         "model": model.name, "version": model.version, "sha256": model.sha256,
-        "rows": counts.rows, "labels": counts.labels, "window": window.size,
+        "rows": counts.rows, "labels": counts.labels, "chosen_labels": counts.chosen_labels, "window": window.size,
         "not_finite": counts.not_finite, "log_rows_lost": counts.log_rows_lost, "alarms": told,
     }  # fmt: skip
     confidence = window.confidence()

@@ -53,7 +53,8 @@ def render(folder_index: FolderIndex) -> None:
     model = traffic.matching(folder_index.models, one)
     with third:
         reference = _reference_control(folder_index, one, model)
-    for text in _remarks(feedback.damaged_lines, feedback.repeated_ids, len(feedback.labels_without_prediction)):
+    orphans, picked = len(feedback.labels_without_prediction), int((one.chosen >= 0).sum())
+    for text in _remarks(feedback.damaged_lines, feedback.repeated_ids, orphans, picked):
         st.warning(text, icon=":material/warning:")
     files = traffic.log_stamps(log.path)
     growing = time.time() - _last_change(log) < _FRESH_SECONDS and _size(log) < traffic.LARGE_LOG
@@ -83,7 +84,7 @@ def _size(log: FeedbackRef) -> int:
     return sum(s.size for s in traffic.log_stamps(log.path))
 
 
-def _remarks(damaged: int, repeated: int, orphans: int) -> list[str]:
+def _remarks(damaged: int, repeated: int, orphans: int, picked: int) -> list[str]:
     found = []
     if damaged:
         found.append(f"{damaged:,} damaged lines of the log were skipped; a crash cuts off at most one a segment.")
@@ -91,6 +92,8 @@ def _remarks(damaged: int, repeated: int, orphans: int) -> list[str]:
         found.append(f"{repeated:,} predictions came under an id that was used before and were left out.")
     if orphans:
         found.append(f"{orphans:,} labels are for predictions that the log does not hold.")
+    if picked:
+        found.append(f"{picked:,} labels are of pictures that were picked, not drawn at random: no figure counts them.")
     return found
 
 

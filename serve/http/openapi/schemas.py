@@ -105,7 +105,11 @@ FEEDBACK = {
                 "labels": {
                     "type": "array",
                     "items": {"type": "object", "properties": {"id": {"type": "string"}, "label": {}}},
-                }
+                },
+                "chosen": {
+                    "type": "boolean",
+                    "description": "These rows were picked for what they are, such as errors: kept, not counted.",
+                },
             },
         }
     }

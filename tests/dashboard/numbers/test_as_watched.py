@@ -15,6 +15,7 @@ from calibrant.calibration.monitoring.baseline import KnownRows
 from calibrant.dashboard.numbers import traffic
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.serve.monitor.config import MonitorConfig
+from calibrant.serve.monitor.labels import Labels
 from calibrant.serve.monitor.monitor import Monitor
 
 CLASSES = ("auk", "bittern", "crane", "dunlin")
@@ -40,8 +41,8 @@ def _serve(monitor: Monitor, rng: np.random.Generator, name: str, *, turns: int 
         waiting += [(ids[k], int(labels[k])) for k in rng.permutation(250)[:200]]
         rng.shuffle(waiting)  # type: ignore[arg-type]
         now, waiting = waiting[:180], waiting[180:]
-        monitor.label([i for i, _ in now], [y for _, y in now])
-        monitor.label([i for i, _ in now[:3]], [y for _, y in now[:2]] + [(now[2][1] + 1) % 4])
+        monitor.label(Labels([i for i, _ in now], [y for _, y in now]))
+        monitor.label(Labels([i for i, _ in now[:3]], [y for _, y in now[:2]] + [(now[2][1] + 1) % 4]))
 
 
 def _agree(monitor: Monitor, folder: Path) -> traffic.Traffic:
@@ -82,7 +83,7 @@ def test_settings_and_a_new_start_are_read_back(tmp_path: Path) -> None:
         monitor = Monitor(Model("birds", "1", "sha", CLASSES), CARD, config, writer)
         monitor.restore(tmp_path)
         if last is not None:
-            monitor.label([last], [1])
+            monitor.label(Labels([last], [1]))
         _serve(monitor, rng, f"s{start}-", turns=700, rows=1500)
         last = f"late{start}"
         monitor.record(last, np.zeros((1, 4), np.float32))
@@ -104,7 +105,7 @@ def test_a_log_that_does_not_say_has_the_alarms_of_a_server_that_says_nothing(tm
     monitor = Monitor(Model("birds", "1", "sha", CLASSES), CARD, MonitorConfig(), None)
     for k in range(4000):
         monitor.record(f"r{k}", logits[k : k + 1])
-    monitor.label([f"r{k}" for k in range(4000)], labels.tolist())
+    monitor.label(Labels([f"r{k}" for k in range(4000)], labels.tolist()))
     _agree(monitor, tmp_path)
 
 
@@ -119,7 +120,7 @@ def test_a_request_that_came_twice_is_traffic_twice_and_labelled_once(tmp_path: 
             monitor.record(f"r{first + k}", logits[k : k + 1])
             if k % 3 == 0:  # once more, at times with another answer, as after a change of the picture
                 monitor.record(f"r{first + k - k % 2}", logits[k : k + 1] + k % 2)
-        monitor.label([f"r{first + k}" for k in range(200)], labels[:200].tolist())
+        monitor.label(Labels([f"r{first + k}" for k in range(200)], labels[:200].tolist()))
     monitor.flush()
     writer.close()
     found = _agree(monitor, tmp_path)

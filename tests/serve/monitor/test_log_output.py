@@ -43,7 +43,7 @@ def test_a_full_disk_is_said_once_and_its_rows_are_counted(
         for _ in range(2):
             assert output.predictions(["a", "b"], [0.0] * 2, ZERO, [None] * 2) is None
         with pytest.raises(NotReady, match="no label was taken"):
-            output.labels(["a"], [0])
+            output.labels(["a"], [0], chosen=False)
         assert caplog.text.count("No space left") == 1
     assert output.predictions(["c", "d"], [0.0] * 2, ZERO, [None] * 2) is not None
     assert "4 rows are not in it" in caplog.text

@@ -17,7 +17,7 @@ from calibrant.serve.http.exposition import monitored
 from calibrant.serve.http.prometheus import Exposition
 from calibrant.serve.monitor import monitor as monitor_module
 from calibrant.serve.monitor.config import MonitorConfig
-from calibrant.serve.monitor.labels import label_all
+from calibrant.serve.monitor.labels import Labels, label_all
 from calibrant.serve.monitor.monitor import Monitor, row_ids
 from calibrant.serve.protocol.errors import Refusal
 
@@ -56,13 +56,42 @@ def test_rows_of_a_request_get_ids_of_their_own() -> None:
 def test_labels_are_taken_once_corrected_or_unknown(make: Callable[..., Monitor], tmp_path: Path) -> None:
     monitor = make(tmp_path)
     monitor.record("r", np.zeros((2, 4), np.float32))
-    first = monitor.label(["r/0", "r/1", "x"], [0, 1, 2])
+    first = monitor.label(Labels(["r/0", "r/1", "x"], [0, 1, 2]))
     assert first.states == {"r/0": "accepted", "r/1": "accepted", "x": "unknown"}
-    again = monitor.label(["r/0", "r/1"], [0, 3])
+    again = monitor.label(Labels(["r/0", "r/1"], [0, 3]))
     assert again.states == {"r/0": "repeated", "r/1": "changed"}
     assert monitor.labels == 2
     (served,) = feedback.read_feedback(tmp_path).served
     assert served.labels.tolist() == [0, 3]
+
+
+def test_labels_of_chosen_rows_are_kept_and_count_in_no_figure(make: Callable[..., Monitor], tmp_path: Path) -> None:
+    """All errors of a calibrated model, and nothing else: a random sample of them would be an alarm long before 400."""
+    rng, said = np.random.default_rng(0), list[str]()
+    monitor = make(tmp_path, said)
+    logits, labels = _draw(3000, rng)
+    monitor.record("r", logits)
+    wrong = np.flatnonzero(logits.argmax(1) != labels)[:400]
+    ids = [f"r/{n}" for n in wrong]
+    assert monitor.label(Labels(ids, labels[wrong].tolist(), chosen=True)).count("accepted") == 400
+    assert (monitor.labels, said, monitor.report().get("labelled")) == (0, [], None)
+    assert monitor.report()["chosen_labels"] == 400
+    again = monitor.label(Labels([*ids[:2], "x"], [int(labels[wrong[0]]), (int(labels[wrong[1]]) + 1) % 4, 0], True))
+    assert list(again.states.values()) == ["repeated", "changed", "unknown"]
+    # a random sample that has one of them counts it
+    right = int(np.flatnonzero(logits.argmax(1) == labels)[0])
+    monitor.label(Labels([ids[0], f"r/{right}"], [int(labels[wrong[0]]), int(labels[right])]))
+    assert (monitor.labels, monitor.report()["chosen_labels"]) == (2, 399)
+    # and what is known of it from there on is corrected, not set aside
+    assert monitor.label(Labels([ids[0]], [(int(labels[wrong[0]]) + 1) % 4], chosen=True)).count("changed") == 1
+    (served,) = feedback.read_feedback(tmp_path).served
+    assert (served.labels >= 0).sum() == len(served.arrivals.rows) == 2
+    assert (served.chosen >= 0).sum() == monitor.report()["chosen_labels"]
+    assert served.labels[wrong[0]] == (labels[wrong[0]] + 1) % 4
+    restarted = make(tmp_path / "next")
+    restarted.restore(tmp_path)
+    assert restarted.report()["chosen_labels"] == monitor.report()["chosen_labels"]
+    assert restarted.label(Labels([ids[5]], [int(labels[wrong[5]])], chosen=True)).count("repeated") == 1
 
 
 def test_the_log_tells_how_long_each_row_took(make: Callable[..., Monitor], tmp_path: Path) -> None:
@@ -81,7 +110,7 @@ def test_a_label_finds_a_row_that_memory_has_long_forgotten(make: Callable[..., 
     monitor.record("other", -logits)
     monitor.flush()
     monitor.served_rows.forget_recent()
-    assert monitor.label(["old"], [1]).count("accepted") == 1
+    assert monitor.label(Labels(["old"], [1])).count("accepted") == 1
     (row,) = monitor.window.labelled_rows()
     p = np.exp(3.0) / (np.exp(3.0) + 3)
     assert (row.confidence, row.correct, row.nll) == (pytest.approx(p), True, pytest.approx(-np.log(p)))
@@ -91,10 +120,10 @@ def test_a_restart_remembers_predictions_and_labels(make: Callable[..., Monitor]
     before = make(tmp_path)
     before.record("a", np.zeros((1, 4), np.float32))
     before.record("b", np.zeros((1, 4), np.float32))
-    before.label(["a"], [2])
+    before.label(Labels(["a"], [2]))
     after = make(tmp_path)
     after.restore(tmp_path)
-    reply = after.label(["a", "b", "c"], [2, 0, 1])
+    reply = after.label(Labels(["a", "b", "c"], [2, 0, 1]))
     assert reply.states == {"a": "repeated", "b": "accepted", "c": "unknown"}
 
 
@@ -105,7 +134,7 @@ def test_a_label_for_another_file_of_the_model_is_kept_but_not_counted(tiny: Mod
     later = FeedbackWriter(tmp_path)
     monitor = Monitor(MODEL, tiny.card(), MonitorConfig(), later)
     monitor.restore(tmp_path)
-    assert monitor.label(["a"], [3]).states == {"a": "accepted"}
+    assert monitor.label(Labels(["a"], [3])).states == {"a": "accepted"}
     assert monitor.labels == 0
     later.close()
     assert feedback.read_feedback(tmp_path).served[0].labels.tolist() == [3]
@@ -115,7 +144,7 @@ def test_a_label_goes_to_whichever_file_answered(make: Callable[..., Monitor]) -
     first, second = make(), make()
     first.record("a", np.zeros((1, 4), np.float32))
     second.record("b", np.zeros((1, 4), np.float32))
-    reply = label_all([first, second], ["a", "b", "c"], [0, 1, 2])
+    reply = label_all([first, second], Labels(["a", "b", "c"], [0, 1, 2]))
     assert reply.states == {"a": "accepted", "b": "accepted", "c": "unknown"}
     assert (first.labels, second.labels) == (1, 1)
 
@@ -126,7 +155,7 @@ def test_an_over_confident_stream_raises_one_alarm_line(make: Callable[..., Moni
     for n in range(8):
         logits, labels = _draw(50, rng, flatter=3.0)
         monitor.record(f"r{n}", logits)
-        monitor.label(row_ids(f"r{n}", 50), labels.tolist())
+        monitor.label(Labels(row_ids(f"r{n}", 50), labels.tolist()))
     assert len([line for line in said if "no longer match" in line]) >= 1
     assert monitor.report()["alarms"]["calibration"]["on"] is True
 
@@ -136,7 +165,7 @@ def test_an_alarm_that_stays_is_said_once(make: Callable[..., Monitor]) -> None:
     monitor = make(said=said)
     logits = np.tile(np.array([[20.0, 0, 0, 0]], np.float32), (400, 1))
     monitor.record("r", logits)
-    monitor.label([f"r/{n}" for n in range(400)], [1] * 400)  # sure, and always wrong
+    monitor.label(Labels([f"r/{n}" for n in range(400)], [1] * 400))  # sure, and always wrong
     assert monitor.alarms.calibration.on
     assert len(said) == 1
 
@@ -146,7 +175,7 @@ def test_a_calibrated_stream_is_reported_as_such(make: Callable[..., Monitor]) -
     monitor = make(said=said)
     logits, labels = _draw(2000, rng)
     monitor.record("r", logits)
-    monitor.label(row_ids("r", 2000), labels.tolist())
+    monitor.label(Labels(row_ids("r", 2000), labels.tolist()))
     report = monitor.report()
     assert said == []
     truth = (logits.argmax(axis=1) == labels).mean()
@@ -204,7 +233,7 @@ def test_an_answer_that_is_not_a_number_leaves_the_figures_alone(make: Callable[
         monitor.record(f"odd{n}", row[None])
     monitor.record("masked", np.array([[3.0, 1.0, 0.0, -np.inf]], np.float32))  # a class that a model rules out
     monitor.record("good", np.zeros((2, 4), np.float32))
-    assert monitor.label(["good/0", "good/1", "masked", "odd0"], [0, 1, 3, 0]).states["odd0"] == "unknown"
+    assert monitor.label(Labels(["good/0", "good/1", "masked", "odd0"], [0, 1, 3, 0])).states["odd0"] == "unknown"
     report = monitor.report()
     assert (report["rows"], report["not_finite"], report["labels"]) == (3, 3, 3)
     assert 0 < report["expected_accuracy"]["value"] < 1
@@ -235,7 +264,7 @@ def test_a_label_right_after_its_answer_finds_it_whichever_thread_is_writing(
     flusher.start()
     assert begun.wait(30)
     states: list[dict[str, str]] = []
-    labeller = threading.Thread(target=lambda: states.append(monitor.label(["r"], [2]).states))
+    labeller = threading.Thread(target=lambda: states.append(monitor.label(Labels(["r"], [2])).states))
     labeller.start()
     labeller.join(0.2)  # it waits for the row that is being written
     go_on.set()
@@ -263,11 +292,11 @@ def test_a_full_disk_loses_lines_not_figures_and_no_label_is_half_taken(
         monitor.flush()
     assert caplog.text.count("No space left") == 1  # not twice a second
     with pytest.raises(Refusal, match="No space left") as caught:
-        monitor.label(["a", "b0/0"], [1, 1])
+        monitor.label(Labels(["a", "b0/0"], [1, 1]))
     assert caught.value.status == 503
     assert monitor.labels == 0
     writer._line = line  # type: ignore[method-assign]
-    assert monitor.label(["a", "b0/0"], [1, 1]).states == {"a": "accepted", "b0/0": "accepted"}
+    assert monitor.label(Labels(["a", "b0/0"], [1, 1])).states == {"a": "accepted", "b0/0": "accepted"}
     monitor.record("c", np.zeros((1, 4), np.float32))
     report = monitor.report()
     assert (report["rows"], report["log_rows_lost"], report["labels"]) == (8, 6, 2)

@@ -16,7 +16,7 @@ MODEL = feedback.Model("birds", "1", "sha", ("auk", "bittern", "crane", "dunlin"
 
 def test_an_unused_model_has_alarms_and_no_figures(tiny: ModuleType) -> None:
     body = report(
-        MODEL, Tally(0, 0, 0, 0), Window(9, 4, tiny.card()), Alarms(4, Watch()).states(), baseline_rows=0,
+        MODEL, Tally(0, 0, 0, 0, 0), Window(9, 4, tiny.card()), Alarms(4, Watch()).states(), baseline_rows=0,
         nominal_coverage=None,
     )  # fmt: skip
     assert set(body["alarms"]) == {"calibration", "confidence", "prior"}
@@ -32,7 +32,7 @@ def test_figures_have_intervals_and_null_values_and_the_promise_is_held_against_
     for n in range(10):
         window.labelled(f"r{n}", LabelledRow(0.8, n > 0, 0.2, 0.5))
     body = report(
-        MODEL, Tally(10, 10, 0, 2), window, Alarms(4, Watch()).states(), baseline_rows=700, nominal_coverage=0.9,
+        MODEL, Tally(10, 10, 7, 0, 2), window, Alarms(4, Watch()).states(), baseline_rows=700, nominal_coverage=0.9,
     )  # fmt: skip
     assert (body["log_rows_lost"], body["window"], body["alarms"]["calibration"]["baseline_rows"]) == (2, 100, 700)
     assert body["predicted_prior"] == pytest.approx({"auk": 0.8, "bittern": 0.1, "crane": 0.05, "dunlin": 0.05})
