@@ -266,6 +266,13 @@ class Connection(asyncio.BufferedProtocol):
             if self._serial == serial and self._state == _BUSY:
                 self._write(response)
 
+        if b"content-encoding" in request.headers:
+
+            def charge(size: int) -> None:
+                if self._serial == serial and self._state == _BUSY:  # else nobody would give it back
+                    self._charge(size)
+
+            request.charge = charge
         try:
             self.connections.app(request, respond)
         except Exception as error:

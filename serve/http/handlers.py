@@ -175,6 +175,8 @@ def infer(app: Application, request: Request, names: Names, respond: Respond) ->
     limit = app.inference.limits.max_decompressed
 
     def unpacked(body: memoryview) -> None:
+        if request.charge is not None:
+            request.charge(len(body))
         request.body = body
         _infer(app, model, request, ticket, respond)
 

@@ -30,6 +30,7 @@ class Request:
     ticket: Ticket | None = None  # to be given up when the caller goes away
     internal: bool = False  # from another worker
     id: bytes = b""  # X-Request-Id
+    charge: Callable[[int], None] | None = None  # for what a compressed body takes of the room once it is unpacked
     answered_by: tuple[str, str] | None = None  # model and version, of what is asked of one
 
     def give_up(self) -> None:

@@ -322,6 +322,19 @@ def test_a_body_is_too_large_once_it_is_inflated(size: int, status: int, model_f
     assert (b"once decompressed" in said) is (status == 413)
 
 
+@pytest.mark.parametrize(("size", "status"), [(80_000, 400), (130_000, 503)])
+def test_an_inflated_body_takes_its_size_of_the_room(size: int, status: int, model_file: Path) -> None:
+    """However small it came: what all bodies may take together is a promise about memory. And it is given back."""
+    body = gzip.compress(bytes(size))
+    head = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n"
+    with InProcess(model_file, Limits(max_buffered=100_000, peer_share=1.0)) as server:
+        with server.connect() as s:
+            for _ in range(3):
+                s.sendall(head.encode() + body)
+                assert _answer(s)[0] == status
+        _until(lambda: server.connections.room.buffered == 0)
+
+
 @pytest.mark.parametrize(("encoding", "status"), [("gzip", 400), ("br", 415)])
 def test_what_cannot_be_decompressed(encoding: str, status: int) -> None:
     with pytest.raises(Refusal) as caught:
