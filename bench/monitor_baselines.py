@@ -1,6 +1,7 @@
 """False alarms and delay of the calibration alarm by the size of its baseline, on streams whose law is known.
 
-    OMP_NUM_THREADS=1 python bench/monitor_baselines.py [--streams 100] [--classes 2 10 20] [--json PATH]
+    OMP_NUM_THREADS=1 python bench/monitor_baselines.py [--streams 100] [--classes 2 10 20] [--sizes 100 500]
+        [--seed 1] [--json PATH]
 
 A calm stream is 5,000 labelled rows of a model that is as over-confident and biased as when its baseline was made:
 log p of z ~ N(0, 2), labels from softmax(0.8 log p + bias), biases of standard deviation 0.25. Sizes below what a fixed
@@ -54,10 +55,10 @@ class Found:
     delay_p95: float
 
 
-def found(classes: int, given: int, streams: int) -> Found:
+def found(classes: int, given: int, streams: int, seed: int = 0) -> Found:
     false, delays = 0, []
     for n in range(streams):
-        rng = np.random.default_rng([n, classes, given])
+        rng = np.random.default_rng([n, classes, given, *([seed] if seed else [])])
         false += alarms_with(given, classes, rng).labelled(*rows_of(CALM, classes, rng))
         if n % 4:
             continue
@@ -79,13 +80,14 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=100)
     parser.add_argument("--classes", type=int, nargs="*", default=(2, 10, 20))
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
+    parser.add_argument("--seed", type=int, default=0, help="streams that no other seed has")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     start, rows = time.monotonic(), []
     print("| classes | given rows | | false alarms | labels from turn to alarm, median (95 %) |\n|---|---|---|---|---|")
     for classes in asked.classes:
         for given in asked.sizes:
-            one = found(classes, given, asked.streams)
+            one = found(classes, given, asked.streams, asked.seed)
             rows.append(asdict(one))
             kind = "fixed" if one.fixed else "beginning"
             print(

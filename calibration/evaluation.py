@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibrant.calibration.inputs import check_labels, check_probs
-from calibrant.calibration.intervals.binned import DRAWS, measure_gaps
+from calibrant.calibration.intervals.binned import DRAWS, measure_gaps, told
 from calibrant.calibration.intervals.gaps import GapSample
-from calibrant.calibration.intervals.means import Z95, loss_interval, share_interval
+from calibrant.calibration.intervals.means import Z95, measure_losses, share_interval
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.intervals.ranking import measure_auroc, ranking_of_cells
 from calibrant.calibration.intervals.risk_coverage import measure_aurc
@@ -164,7 +164,7 @@ def every_metric(statistics: Statistics, bins: int) -> dict[str, Measured]:
     return {
         **scores(statistics),
         **calibration_errors(statistics, bins),
-        "smooth_ece": measure_smooth(statistics),
+        "smooth_ece": told(measure_smooth(statistics), statistics),
         **{m.key: m.measure(statistics, bins) for m in METRICS if m.measured},
         **ranking(statistics),
     }
@@ -223,24 +223,7 @@ def scores(s: Statistics) -> dict[str, Measured]:
     expected = np.maximum(s.probability.total.sum(axis=1), 1e-300)
     calibrated = float((hits / expected)[present].mean()) if s.class_weights is None else None
     out["balanced_accuracy"] = Measured(balanced, max(balanced - half, 0.0), min(balanced + half, 1.0), null=calibrated)
-    surely, rest = cells.confidence, np.maximum(1.0 - cells.confidence, 1e-12)
-    for name, total_of, squares, null, if_right, if_wrong, most in (
-        ("nll", t.nll, t.nll_squared, t.entropy, -np.log(np.maximum(surely, 1e-12)), -np.log(rest), np.inf),
-        ("brier", t.brier, t.brier_squared, t.rows - t.p_squared, 2 * rest**2, 2 * surely**2, 2.0),
-    ):
-        mean = float(w @ total_of / total)
-        if name == "nll" and float(w @ t.zero) > 0:
-            out[name] = Measured(float("inf"), None, None, null=float(w @ null / total))
-            continue
-        # Weighted mean: variance of w (x - mean), by the sums of each class.
-        spread = float((w**2) @ (squares - 2 * mean * total_of + mean**2 * n)) / total**2 * effective
-        unbiased = spread * effective / (effective - 1) if effective > 1 else 0.0
-        # As if a wrong row were one of the only other class: the probabilities of the others are not kept in cells.
-        claimed = float(cells.share @ (surely * if_right + rest * if_wrong))
-        squared = float(cells.share @ (surely * if_right**2 + rest * if_wrong**2))
-        low, high = loss_interval(mean, unbiased, effective, claimed=(claimed, squared - claimed**2), most=most)
-        out[name] = Measured(mean, low, high, null=float(w @ null / total))
-    return out
+    return {**out, **measure_losses(s)}
 
 
 def _worth(weights: Vector, hits: NDArray[Any], rows: NDArray[np.int64], share: float, effective: float) -> float:
@@ -263,7 +246,7 @@ def calibration_errors(s: Statistics, bins: int) -> dict[str, Measured]:
     shapes = plausible_gaps(sample, DRAWS)
     ece = measure_gaps(sample, "sum", value=ece_of(table), shapes=shapes)
     most = np.inf if ece.high is None else ece.high
-    return {
+    found = {
         "ece": ece,
         "over_ece": measure_gaps(sample, "over", value=halves.over, shapes=shapes, high=most),
         "under_ece": measure_gaps(sample, "under", value=halves.under, shapes=shapes, high=most),
@@ -274,12 +257,15 @@ def calibration_errors(s: Statistics, bins: int) -> dict[str, Measured]:
             measure_gaps(mass_sample, "rms"), value=debiased_of(mass, mass_rows(s, mass)), null=0.0, null_high=None
         ),
     }
+    return {name: m if m.withheld else told(m, s) for name, m in found.items()}
 
 
 def _largest_gap(s: Statistics, sample: GapSample, shapes: Vector) -> Measured:
     """Without an interval under a target prior: the gap of one bin is that of the few rows that weigh most in it."""
     found = measure_gaps(sample, "max", shapes=shapes)
-    return found if s.class_weights is None else Measured(found.value, null=found.null, null_high=found.null_high)
+    if s.class_weights is None:
+        return found
+    return found.without_interval("under a target prior the largest gap is that of the few rows that weigh most")
 
 
 def gap_sample(s: Statistics, bins: int) -> GapSample:

@@ -11,7 +11,7 @@ from calibrant.calibration.evaluation import Evaluation
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.report.figures import Model
-from calibrant.calibration.report.tables import by_chance, headline, interval, number
+from calibrant.calibration.report.tables import by_chance, headline, interval, number, withheld
 from calibrant.calibration.verdict.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -82,5 +82,5 @@ class Report:
             ("metric", "value", "95 % interval", "if calibrated"),
             self._rows(),
             title=f"{self.model.name}: {e.rows:,} rows, {e.classes} classes",
-            below=" ".join([said, *self.notes]).strip(),
+            below=" ".join([said, *withheld(self.metrics), *self.notes]).strip(),
         )

@@ -146,7 +146,7 @@ def _mean(labels: Sequence[LabelFigures]) -> dict[str, Measured]:
         found = [x.metrics[key] for x in labels if x.metrics and np.isfinite(x.metrics[key].value)]
         if found:
             fields = [asdict(m) for m in found]
-            values = {f: [v[f] for v in fields if v[f] is not None] for f in fields[0]}
-            whole = {f: float(np.mean(v)) for f, v in values.items() if len(v) == len(fields)}
+            values = {f: [v[f] for v in fields if v[f] is not None] for f in fields[0] if f != "withheld"}
+            whole: dict[str, Any] = {f: float(np.mean(v)) for f, v in values.items() if len(v) == len(fields)}
             out[key] = Measured(**whole)
     return out

@@ -11,7 +11,16 @@ from calibrant._version import __version__
 from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.report import charts, figures
 from calibrant.calibration.report.figures import Model
-from calibrant.calibration.report.tables import GROUP_HEADERS, by_chance, group_rows, headline, interval, number, shown
+from calibrant.calibration.report.tables import (
+    GROUP_HEADERS,
+    by_chance,
+    group_rows,
+    headline,
+    interval,
+    number,
+    shown,
+    withheld,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,6 +68,11 @@ def html_report(models: Sequence[Model], *, title: str, bins: int, made: str, mo
         "model with these confidences and this many rows shows on average. The interval of a calibration error can lie "
         "below the measured value, because noise alone makes the measured value positive. Class-wise ECE is shown "
         "freed of noise.</p>",
+        *(
+            f'<p class="quiet">{escape(m.name)}: {escape(line)}</p>'
+            for m in models
+            for line in withheld(m.evaluation.metrics)
+        ),
         "<h2>Answering only when sure</h2>",
         _picture(charts.risk_coverage_figure(models), "Error rate against the share of rows answered"),
         *([] if by_class is None else ["<h2>Classes</h2>", _picture(by_class, "Confidence minus accuracy by class")]),

@@ -26,7 +26,7 @@ def number(value: float | None, unit: Unit) -> str:
 
 def interval(m: Measured, unit: Unit) -> str:
     if m.low is None or m.high is None:
-        return "-"
+        return "-" if m.withheld is None else "cannot be told"
     if unit == "percent":
         return f"{100 * m.low:.2f} .. {100 * m.high:.2f} %"
     return f"{m.low:.4f} .. {m.high:.4f}"
@@ -51,6 +51,16 @@ def by_chance(m: Measured, metric: Metric) -> str:
     return number(m.null, metric.unit)
 
 
+def withheld(metrics: Mapping[str, Measured]) -> list[str]:
+    """Why numbers have no interval, one line for each reason."""
+    names: dict[str, list[str]] = {}
+    for record in METRICS:
+        found = metrics.get(record.key)
+        if found is not None and found.withheld is not None:
+            names.setdefault(found.withheld, []).append(record.name)
+    return [f"No interval of {', '.join(of)}: {why}." for why, of in names.items()]
+
+
 def text_table(models: Sequence[Model]) -> str:
     """Each model's numbers: value, 95 % interval of the truth, and what a calibrated model would show."""
     blocks = []
@@ -68,7 +78,8 @@ def text_table(models: Sequence[Model]) -> str:
             if (m := e.metrics.get(c.key)) is not None
         ]
         head = f"{model.name}: {e.rows:,} rows{weighting}, {e.classes} classes, {e.bins} bins"
-        blocks.append(head + "\n" + table(("metric", "value", "95 % interval", "if calibrated"), rows))
+        lines = table(("metric", "value", "95 % interval", "if calibrated"), rows)
+        blocks.append("\n".join((head, lines, *withheld(e.metrics))))
         if e.row_groups:
             blocks.append(f"{model.name}, by groups of its rows\n" + table(GROUP_HEADERS, group_rows(e.row_groups)))
     return "\n\n".join(blocks)

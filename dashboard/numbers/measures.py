@@ -26,7 +26,7 @@ from calibrant.calibration.diagrams.reliability import (
 from calibrant.calibration.diagrams.smooth_curve import SmoothCurve, class_smooth_reliability, smooth_reliability
 from calibrant.calibration.evaluation import Evaluation, evaluate, gap_sample, under_prior
 from calibrant.calibration.formula import Formula
-from calibrant.calibration.intervals.binned import measure_gaps
+from calibrant.calibration.intervals.binned import measure_gaps, told
 from calibrant.calibration.intervals.gaps import GapSample
 from calibrant.calibration.intervals.means import share_interval
 from calibrant.calibration.intervals.measured import Measured
@@ -86,12 +86,12 @@ def calibration_error(scored: Scored, bins: int, *, kind: Kind = "width", target
     what `scores` has, without the rest."""
     found = statistics(scored, target)
     if kind == "smooth":
-        return measure_smooth(found)
+        return told(measure_smooth(found), found)
     if kind == "width":
-        return measure_gaps(gap_sample(found, bins), "sum", value=ece_of(found.bins(bins)))
+        return told(measure_gaps(gap_sample(found, bins), "sum", value=ece_of(found.bins(bins))), found)
     table = mass_bins(found, bins)
     squares = table.weight**2 / np.maximum(mass_rows(found, table), 1e-300)
-    return measure_gaps(GapSample.of(table, squares), "sum", value=ece_of(table))
+    return told(measure_gaps(GapSample.of(table, squares), "sum", value=ece_of(table)), found)
 
 
 @lru_cache(512)

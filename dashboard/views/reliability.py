@@ -216,7 +216,9 @@ def _error_value(label: str, value: float) -> None:
 
 def _true_value(error: Measured) -> None:
     # Observed ECE is biased upwards and can lie above the interval of the true one: the words must say which is which.
-    if error.low is None:
+    if error.withheld is not None:
+        st.markdown(f"No interval: {error.withheld}.")
+    elif error.low is None:
         st.markdown("No interval: it is worked out for all rows only.")
     else:
         st.markdown(f"True value {_interval(error)}; if calibrated {elements.percent(error.null)}")

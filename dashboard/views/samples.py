@@ -226,7 +226,7 @@ def _classes(side: Side, bins: int) -> None:
 def _all_numbers(sides: list[Side], bins: int, target: Target) -> None:
     """What `calibrant evaluate` prints, before and after."""
     from calibrant.calibration.metrics.table import METRICS
-    from calibrant.calibration.report.tables import by_chance, headline, interval
+    from calibrant.calibration.report.tables import by_chance, headline, interval, withheld
 
     found = [(side.key, measures.scores(side.scored, target=target, bins=bins)) for side in sides]
     table = pd.DataFrame(
@@ -253,6 +253,8 @@ def _all_numbers(sides: list[Side], bins: int, target: Target) -> None:
         download="numbers",
         columns={"Number": st.column_config.TextColumn(pinned=True)},
     )
+    for line in dict.fromkeys(line for _, evaluation in found for line in withheld(evaluation.metrics)):
+        st.caption(line)
 
 
 def _hundred(value: float | None) -> float | None:

@@ -42,3 +42,32 @@ def test_the_largest_gap_has_no_interval_under_a_target_prior() -> None:
     assert (weighted["mce"].low, weighted["mce"].high) == (None, None)
     assert weighted["mce"].null is not None
     assert weighted["ece"].high is not None
+
+
+CALIBRATION = ("ece", "over_ece", "under_ece", "adaptive_ece", "smooth_ece", "rms_calibration_error", "debiased_ece")
+
+
+@pytest.mark.parametrize(
+    ("rare", "why"),
+    [
+        (0, "all rows that count are of one class, and a target prior asks about others"),
+        # 60 rows of one class and 2 of the other, weighed 31 / 60 and 31 / 2: 62^2 / (31^2 / 60 + 31^2 / 2) = 7.7
+        (2, "weighted to the target prior these rows are worth 7.7, too few to tell"),
+        (5, None),  # worth 18
+    ],
+)
+def test_under_a_target_prior_a_class_with_hardly_a_row_withholds_calibration_errors(
+    rare: int, why: str | None
+) -> None:
+    rng = np.random.default_rng(0)
+    claim = rng.uniform(0.6, 1, 60 + rare)
+    probs, labels = np.stack([claim, 1 - claim], axis=1), np.repeat([0, 1], [60, rare])
+    found = evaluate(probs, labels, target_prior="uniform").metrics
+    for key in CALIBRATION:
+        assert found[key].withheld == why, key
+        assert (found[key].low is None) == (found[key].high is None) == (why is not None), key
+        assert found[key].value == found[key].value
+    assert found["brier"].high is not None  # what rows cost is told: rare classes make its interval wide
+    plain = evaluate(probs, labels).metrics
+    assert {plain[key].withheld for key in CALIBRATION} == {None}
+    assert plain["ece"].high is not None

@@ -38,6 +38,8 @@ def halves_cause(over: Measured, under: Measured) -> Cause:
 
 def few_rows_cause(level: Level, ece: Measured, rows: int) -> Cause | None:
     """Where more rows could change the level: the error may be none at all, or more than twice the margin."""
+    if ece.withheld is not None:
+        return Cause("too-few-rows", f"Nothing can be told: {ece.withheld}.", {"rows": rows})
     if ece.low is None or ece.high is None:
         return Cause("too-few-rows", f"{rows:,} row{'s say' if rows != 1 else ' says'} nothing.", {"rows": rows})
     if level == "unknown" or (level == "care" and ece.low == 0):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calibrant.calibration.evaluation import gap_sample
-from calibrant.calibration.intervals.binned import measure_gaps
+from calibrant.calibration.intervals.binned import measure_gaps, told
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.metrics.binned_errors import ece_of
 from calibrant.calibration.statistics.accumulate import statistics_of
@@ -47,6 +47,8 @@ def tried(case: Case, kinds: Sequence[CauseKind], *, margin: float) -> list[Trie
     if len(rows) < _FEWEST_ROWS:
         return []
     now = _ece(rows.judged, rows, case.evaluation.bins)
+    if now.withheld is not None:
+        return []
     found: list[Tried] = []
     for trial in progress(wanted, what="trying remedies", total=len(wanted), unit="remedy"):
         if trial.last and any(t.left < (now.true_error or 0.0) / 2 for t in found):
@@ -69,7 +71,7 @@ def _helps(now: Measured, after: Measured, change: Change) -> bool:
 
 def _ece(logits: Matrix, rows: JudgedRows, bins: int) -> Measured:
     s = statistics_of(logits, rows.labels).weighted(rows.weights)
-    return measure_gaps(gap_sample(s, bins), "sum", value=ece_of(s.bins(bins)))
+    return told(measure_gaps(gap_sample(s, bins), "sum", value=ece_of(s.bins(bins))), s)
 
 
 def _remedy(trial: Trial, now: Measured, ece: Measured, change: Change, rows: JudgedRows, margin: float) -> Remedy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.metrics.table import metric
-from calibrant.calibration.report.tables import by_chance, headline, shown
+from calibrant.calibration.report.tables import by_chance, headline, interval, shown, withheld
 
 CLASSWISE, ECE = metric("classwise_ece"), metric("ece")
 
@@ -27,3 +27,15 @@ def test_an_interval_over_more_than_half_of_what_is_possible_tells_nothing() -> 
 def test_what_an_older_file_measured_is_shown_as_it_was() -> None:
     old = Measured(0.02, 0.01, 0.03, 0.005)
     assert (headline(old, CLASSWISE), by_chance(old, CLASSWISE)) == ("2.00 %", "0.50 %")
+
+
+def test_a_number_without_interval_says_why_once_for_each_reason() -> None:
+    known, none = Measured(0.02, 0.01, 0.03), Measured(0.02)
+    few, other = known.without_interval("too few rows"), known.without_interval("no row is wrong")
+    assert [interval(m, "percent") for m in (known, none, few)] == ["1.00 .. 3.00 %", "-", "cannot be told"]
+    found = {"over_ece": few, "nll": other, "ece": few, "brier": none, "mean_confidence": few}
+    assert withheld(found) == [
+        "No interval of NLL: no row is wrong.",
+        "No interval of ECE, over-confident part: too few rows.",
+    ]
+    assert withheld({"ece": known, "brier": none}) == []

@@ -25,3 +25,7 @@ def test_rows_are_too_few_where_more_could_change_the_level():
     assert few_rows_cause("care", Measured(0.06, 0.02, 0.08), 5000) is None
     assert few_rows_cause("trusted", Measured(0.01, 0.0, 0.02), 5000) is None
     assert few_rows_cause("unknown", Measured(0.2), 1).text == "1 row says nothing."
+    untold = Measured(0.2).without_interval("these rows are worth 4.0, too few to tell")
+    assert (
+        few_rows_cause("unknown", untold, 90).text == "Nothing can be told: these rows are worth 4.0, too few to tell."
+    )
