@@ -33,11 +33,12 @@ def encode(
 ) -> Encoded:
     """The answer, tensors in the order of `request.outputs`. NaN and infinity cannot be written in JSON: refused."""
     plan = request.plan
-    if plan is not None and plan.answers and request.id is None and not parameters:
+    if plan is not None and plan.answers and not parameters:
         shapes = tuple(tensors[w.name].shape for w in request.outputs)
         written = plan.answers.get(shapes)
         if written is not None:
-            (header,) = written
+            before, behind = written
+            header = before + _id(request.id) + behind
             return Encoded([header, *(to_bytes(tensors[w.name]) for w in request.outputs)], len(header))
     entries: list[dict[str, Any]] = []
     tail: list[bytes | memoryview] = []
@@ -53,19 +54,19 @@ def encode(
         else:
             entry["data"] = _json_data(array, wanted.name)
         entries.append(entry)
-    message: dict[str, Any] = {"model_name": model}
-    if version is not None:
-        message["model_version"] = version
-    if request.id is not None:
-        message["id"] = request.id
-    if parameters:
-        message["parameters"] = parameters
-    message["outputs"] = entries
-    header = orjson.dumps(message, option=orjson.OPT_SERIALIZE_NUMPY)
+    named = {"model_name": model} if version is None else {"model_name": model, "model_version": version}
+    before = orjson.dumps(named)[:-1]
+    rest = {"parameters": parameters, "outputs": entries} if parameters else {"outputs": entries}
+    behind = b"," + orjson.dumps(rest, option=orjson.OPT_SERIALIZE_NUMPY)[1:]
+    header = before + _id(request.id) + behind
     plain = len(tail) == len(request.outputs) and not any(w.classes for w in request.outputs)
-    if plan is not None and request.id is None and not parameters and plain and len(plan.answers) < 16:
-        plan.answers[tuple(tensors[w.name].shape for w in request.outputs)] = (header,)
+    if plan is not None and not parameters and plain and len(plan.answers) < 16:
+        plan.answers[tuple(tensors[w.name].shape for w in request.outputs)] = (before, behind)
     return Encoded([header, *tail], len(header) if tail else None)
+
+
+def _id(of: str | None) -> bytes:
+    return b"" if of is None else b',"id":' + orjson.dumps(of)
 
 
 def _json_data(array: NDArray[Any], name: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,7 @@ LARGE_JSON = 256 << 10  # bytes that are parsed away from the event loop
 # seconds and a gigabyte. 4 Mi brackets are 80 pictures of 224 pixels, each pixel in a list of its own.
 MOST_LISTS, MOST_OBJECTS, MOST_KEYS = 4 << 20, 100_000, 200_000
 MAX_PLAN = 2048  # bytes of JSON that are worth remembering
+_ID = re.compile(rb'\{"id": ?"([^"\\\x00-\x1f]*)", ?')
 
 
 def parse(body: memoryview, header_length: int | None, target: Target) -> InferRequest:
@@ -40,16 +42,31 @@ def parse(body: memoryview, header_length: int | None, target: Target) -> InferR
     size = len(body) if header_length is None else header_length
     if size > len(body):
         raise BadInput(f"Inference-Header-Content-Length is {size} but the body has {len(body)} bytes")
-    head = bytes(body[:size]) if header_length is not None and size <= MAX_PLAN else None
-    if head is not None and (plan := target.plans.get(head)) is not None and plan.total == len(body) - size:
-        return _follow(plan, body[size:])
+    head, id_ = None, None
+    if header_length is not None and size <= MAX_PLAN:
+        head, id_ = _without_id(bytes(body[:size]))
+        if (plan := target.plans.get(head)) is not None and plan.total == len(body) - size:
+            return _follow(plan, body[size:], id_)
     request, inputs = _parse_message(json_object(body[:size]), body[size:], target)
-    if head is not None and inputs is not None and request.id is None:
+    if head is not None and inputs is not None and request.id == id_:
         if len(target.plans) >= 256:
             target.plans.clear()
-        bare = replace(request, feeds={})
+        bare = replace(request, feeds={}, id=None)
         bare.plan = target.plans[head] = Plan(inputs, len(body) - size, bare)
     return request
+
+
+def _without_id(head: bytes) -> tuple[bytes, str | None]:
+    """The head without the id that clients write first, and the id: requests that differ in it alone are one plan.
+
+    As it is where the id may mean something else than its bytes (an escape, a second `id` that would win)."""
+    found = _ID.match(head)
+    if found is None or b'"id"' in head[found.end() :]:
+        return head, None
+    try:
+        return b"{" + head[found.end() :], found[1].decode()
+    except UnicodeDecodeError:
+        return head, None
 
 
 def json_object(text: memoryview) -> dict[str, Any]:
@@ -64,13 +81,13 @@ def json_object(text: memoryview) -> dict[str, Any]:
     return message
 
 
-def _follow(plan: Plan, tail: memoryview) -> InferRequest:
+def _follow(plan: Plan, tail: memoryview, id_: str | None) -> InferRequest:
     """The request that a known head describes, over these bytes."""
     feeds, at, known = {}, 0, plan.request
     for spec, shape, size in plan.inputs:
         feeds[spec.name] = from_bytes(tail[at : at + size], spec, shape)
         at += size
-    return InferRequest(feeds, known.rows, known.outputs, None, known.knobs, known.timeout, known.parameters, plan=plan)
+    return InferRequest(feeds, known.rows, known.outputs, id_, known.knobs, known.timeout, known.parameters, plan=plan)
 
 
 def _loads(text: memoryview) -> Any:

@@ -243,11 +243,39 @@ def test_a_head_that_was_seen_before_is_checked_against_its_new_tensors() -> Non
     assert "element 0 is inf" in refused(body, bad.tobytes(), to=to)
 
 
-def test_a_request_with_an_id_is_not_remembered() -> None:
+def test_requests_that_differ_in_their_id_alone_are_one_plan_and_each_keeps_its_own() -> None:
     to = target()
-    body = {**message(data=..., parameters={"binary_data_size": 48}), "id": "7"}
-    assert parse(body, bytes(48), to=to).id == "7"
-    assert to.plans == {}
+    body = message(data=..., parameters={"binary_data_size": 48})
+    body["outputs"] = [{"name": "q", "parameters": {"binary_data": True}}]
+    q = np.zeros((2, 4), np.float32)
+    for id_ in ("7", "älter", "", None, "8"):
+        request = parse({**({} if id_ is None else {"id": id_}), **body}, bytes(48), to=to)
+        assert request.id == id_
+        for _ in range(2):
+            assert _answer(request, q=q)[0].get("id") == id_
+    assert len(to.plans) == 1
+    assert request.plan is not None
+
+
+@pytest.mark.parametrize(
+    ("head", "wanted"),
+    [('{"id":"a\\u0041",', "aA"), ('{"id":"a","id":"b",', "b"), ('{"id":null,', None), ('{ "id":"a",', "a"),
+     ('{"id": 7,', "must be a string"), ('{"id":"a\x01",', "not valid JSON"), ('{"id":"a"', "not valid JSON"),
+     ('{"id":"a",,', "not valid JSON")],
+)  # fmt: skip
+def test_an_id_that_is_more_than_its_bytes_is_read_as_json(head: str, wanted: str | None) -> None:
+    """A second time, and after the same request without an id, too."""
+    to = target()
+    rest = json.dumps({"inputs": message(data=..., parameters={"binary_data_size": 48})["inputs"]})
+    body_.parse(memoryview(rest.encode() + bytes(48)), len(rest), to)
+    text = head.encode() + rest[1:].encode()
+    body = memoryview(text + bytes(48))
+    for _ in range(2):
+        if wanted is None or len(wanted) <= 2:
+            assert body_.parse(body, len(text), to).id == wanted
+        else:
+            with pytest.raises(Refusal, match=wanted):
+                body_.parse(body, len(text), to)
 
 
 def test_classification_is_sorted_and_labelled_and_clipped() -> None:
