@@ -170,12 +170,21 @@ def _trained_on_a_tail(folder: Path) -> Prepared:
     return Prepared("trained on a tail", path, None, "care", "prior-shift", "adjust")
 
 
+def _shift_and_too_sure(folder: Path) -> Prepared:
+    """Trained on a steep tail, used where all classes are alike, and twice too sure: neither remedy alone is enough."""
+    steep = np.geomspace(60, 1, 10) / np.geomspace(60, 1, 10).sum()
+    z, y = rows(4000, seed=104)
+    path = write(folder, "test", 2.2 * (z + np.log(steep) - np.log(UNIFORM)), y, train=steep)
+    return Prepared("a shift, and too sure", path, None, "not-trusted", "prior-shift", "adjust")
+
+
 CASES: dict[str, Callable[[Path], Prepared]] = {
     "calibrated": _calibrated, "over-confident": _over_confident, "under-confident": _under_confident,
     "prior shift": _prior_shift, "harmful calibrator": _harmful, "in-sample": _in_sample, "forty rows": _forty_rows,
     "one bad class": _bad_class, "a bad group": _bad_group, "broken ranking": _broken_ranking,
     "drift in the log": _drift, "foreign pictures": _foreign, "the surest tenth": _surest_tenth,
     "rows of one class": _one_class, "trained on a tail": _trained_on_a_tail,
+    "a shift, and too sure": _shift_and_too_sure,
 }  # fmt: skip
 
 

@@ -169,7 +169,7 @@ def served_lines(traffic: Traffic) -> str:
     """What the server says of its traffic in the end, and when it noticed."""
     alarm = traffic.report["alarms"]["calibration"]
     noticed = (
-        f"its alarm came with label {alarm['fired_at']:,} of {traffic.answers:,}, blurred from "
+        f"its alarm came with label {alarm['raised_at']:,} of {traffic.answers:,}, blurred from "
         f"{traffic.blurred_from + 1:,} on"
         if alarm["on"]
         else f"no alarm in {traffic.answers:,} answers, blurred from {traffic.blurred_from + 1:,} on"

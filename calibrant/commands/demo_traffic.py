@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _CALM, _BLURRED = 300, 800  # answers before and after the lens goes out of focus
 _LATE, _AT_ONCE = 100, 25  # a label comes so many answers later, with others
+_KEPT = "pictures"  # below the log: what was sent, under ids by which the dashboard finds it
 _BASELINE = 500  # labelled rows that the alarm needs to know what is normal, held out or served
 
 
@@ -41,12 +42,14 @@ def send(model: Path, name: str, images: Path, test: Predictions, baseline: Path
     calm = _CALM + max(0, _BASELINE - known)
     drawn = rng.integers(0, len(test.ids), calm + _BLURRED)
     waiting: list[dict[str, str]] = []
+    (log / _KEPT).mkdir(parents=True, exist_ok=True)
     watch = ("--monitor", "--feedback-log", str(log), "--baseline", str(baseline), "--quiet")
     with running(model, arguments=watch) as server:
         address = f"{server}/v2/models/{name}"
         for n, row in progress(list(enumerate(drawn)), what="serving pictures", unit="img"):
-            id_ = f"{'sharp' if n < calm else 'blurred'}-{n:04d}"
+            id_ = f"{_KEPT}/{'sharp' if n < calm else 'blurred'}-{n:04d}.png"
             picture = _png(images / "test" / test.ids[row], blurred=n >= calm)
+            (log / id_).write_bytes(picture)
             _post(f"{server}/predict?id={quote(id_)}", picture, "image/png")
             waiting.append({"id": id_, "label": test.class_names[test.labels[row]]})
             if len(waiting) >= _LATE + _AT_ONCE:

@@ -30,7 +30,8 @@ def served_log_p(logits: NDArray[np.floating[Any]]) -> Array:
 
 @dataclass(frozen=True)
 class AlarmState:
-    """`needs`: rows before it can say anything."""
+    """`needs`: rows before it can say anything. `raised_at`: the row at which it went on; it fires again as long as the
+    evidence comes, the last time at `fired_at`."""
 
     on: bool
     rows: int
@@ -38,6 +39,7 @@ class AlarmState:
     log_evidence: float | None
     log_threshold: float
     needs: int
+    raised_at: int | None = None
 
     @classmethod
     def of(cls, alarm: CalibrationAlarm | DriftAlarm) -> AlarmState:
@@ -49,12 +51,13 @@ class AlarmState:
             evidence if math.isfinite(evidence) else None,
             alarm.log_threshold,
             alarm.needs,
+            alarm.raised_at,
         )
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "on": self.on, "rows": self.rows, "fired_at": self.fired_at, "log_evidence": self.log_evidence,
-            "log_threshold": self.log_threshold,
+            "on": self.on, "rows": self.rows, "raised_at": self.raised_at, "fired_at": self.fired_at,
+            "log_evidence": self.log_evidence, "log_threshold": self.log_threshold,
         }  # fmt: skip
 
 

@@ -63,6 +63,7 @@ class CalibrationAlarm:
     beginning: KnownRows | None = None  # of a baseline to be learned
     rows: int = 0
     fired_at: int | None = None  # the row of the last alarm
+    raised_at: int | None = None  # where it fired first, of those since it was last off
     _log_m: Array = field(init=False)
     _known: list[KnownRows] = field(default_factory=list)  # that the baseline was learned from
     _newer: list[KnownRows] = field(default_factory=list)
@@ -137,6 +138,7 @@ class CalibrationAlarm:
             if not learning:
                 self._settle(served, labels)
             return False
+        self.raised_at = self.raised_at if self.on else self.rows
         self.fired_at = self.rows
         self._log_m[:] = -np.inf
         self._newer = []

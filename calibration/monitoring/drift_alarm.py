@@ -39,6 +39,7 @@ class DriftAlarm:
     reference: Array | None = None
     rows: int = 0
     fired_at: int | None = None
+    raised_at: int | None = None  # where it fired first, of those since it was last off
     _log_m: float = -math.inf
     _slack: float = 0.0  # nats a row
     _learned: Array = field(init=False)
@@ -98,6 +99,7 @@ class DriftAlarm:
             log_e = float((counts * np.log(q / reference)).sum()) - self._slack * counts.sum()
             self._log_m = float(np.logaddexp(0.0, self._log_m)) + log_e
             if self._log_m >= self.log_threshold:
+                self.raised_at = self.raised_at if self.on else self.rows
                 fired, self.fired_at, self._log_m = True, self.rows, -math.inf
         self._recent = self.settings.memory * self._recent + counts
         return fired

@@ -49,7 +49,7 @@ class Trial:
     text: str  # what is done, in the imperative
     command: str | None
     logits: Callable[[JudgedRows], Matrix]
-    last: bool = False  # tried only where the others leave half of the error or more
+    after: frozenset[RemedyKind] = frozenset()  # tried only where those of these kinds leave half of the error or more
 
 
 @dataclass(frozen=True)

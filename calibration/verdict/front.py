@@ -17,7 +17,7 @@ from calibrant.calibration.statistics.accumulate import statistics_of_probabilit
 from calibrant.calibration.verdict.case import Case, JudgedRows, Matrix, Trial
 from calibrant.calibration.verdict.judge import judge
 from calibrant.calibration.verdict.policy import margin_of
-from calibrant.calibration.verdict.remedies.trials import ALONE, LAST, methods, recalibrated
+from calibrant.calibration.verdict.remedies.trials import ALONE, methods, recalibrated
 from calibrant.calibration.verdict.verdict import Verdict
 from calibrant.errors import DataError
 
@@ -92,7 +92,7 @@ def _trials(fitted_on: ArrayLike | None, *, given: bool, classes: int) -> Iterat
             partial(_adjusted, fitted_on=np.asarray(fitted_on, np.float64)),
         )
     source = "before" if given else "probs"
-    for method, kinds in methods(classes, no_target=fitted_on is None):
+    for method, kinds, after in methods(classes, no_target=fitted_on is None):
         options = "".join(f", {name}={value}" for name, value in ALONE.get(method, {}).items())
         yield Trial(
             "recalibrate",
@@ -100,7 +100,7 @@ def _trials(fitted_on: ArrayLike | None, *, given: bool, classes: int) -> Iterat
             f"Fit a calibrator on rows like these ({method})",
             f'calibrant.calibration.fit("{method}", np.log({source}), labels{options})',
             recalibrated(method),
-            last=method == LAST,
+            after=after,
         )
 
 

@@ -42,7 +42,7 @@ def judge(case: Case, *, margin: float = MARGIN) -> Verdict:
     apart = [] if lost else row_groups_off(case, margin=margin)
     found += _second(case, capped(raw) if parts or apart else raw)
     level = capped(raw) if parts or apart or any(c.kind in _CAPPING for c in found) else raw
-    found += _with_row_groups(case, _off(case, level, parts), apart)
+    found += _with_row_groups(case, _off(case, level, parts, alone=raw == "trusted"), apart, alone=raw == "trusted")
     if level == "not-trusted" and not found:
         found = [halves_cause(e.metrics["over_ece"], e.metrics["under_ece"])]
     helping = tried(case, _to_mend(found), margin=margin)
@@ -81,8 +81,8 @@ def _second(case: Case, level: Level) -> list[Cause]:
     return [cause for cause in found if cause is not None]
 
 
-def _off(case: Case, level: Level, parts: Sequence[Part]) -> list[Cause]:
-    """All rows, or some classes: first what explains the other."""
+def _off(case: Case, level: Level, parts: Sequence[Part], *, alone: bool) -> list[Cause]:
+    """All rows, or some classes: first what explains the other. `alone`: all rows together are within the margin."""
     whole = Excess.of(case.statistics)
     general = excess_cause(whole, worst_range(case)) if level != "trusted" else None
     named = [part.cause for part in parts]
@@ -92,16 +92,16 @@ def _off(case: Case, level: Level, parts: Sequence[Part]) -> list[Cause]:
     theirs = Excess.of_cells(case.statistics.predicted_class_cells(members))
     others = whole.gap * whole.rows - theirs.gap * theirs.rows
     few = theirs.rows <= whole.rows / 2
-    return [*named, general] if few and others / (whole.gap * whole.rows) < _LEFT else [general, *named]
+    return [*named, general] if alone or few and others / (whole.gap * whole.rows) < _LEFT else [general, *named]
 
 
-def _with_row_groups(case: Case, found: list[Cause], apart: Sequence[Cause]) -> list[Cause]:
-    """The clearest group of rows comes first where it makes up most of what the whole is off by."""
+def _with_row_groups(case: Case, found: list[Cause], apart: Sequence[Cause], *, alone: bool) -> list[Cause]:
+    """The clearest group of rows comes first where it makes up most of what the whole is off by, or more than it."""
     if not apart:
         return found
     whole, clearest = Excess.of(case.statistics).gap, apart[0].evidence
     most = (whole - clearest["gap"] * clearest["share"]) / whole < _LEFT if whole else True
-    return [*apart, *found] if most else [*found, *apart]
+    return [*apart, *found] if alone or most else [*found, *apart]
 
 
 def _to_mend(found: Sequence[Cause]) -> list[CauseKind]:
@@ -113,7 +113,8 @@ def _to_mend(found: Sequence[Cause]) -> list[CauseKind]:
 
 
 def _by_evidence(found: Sequence[Cause], helping: Sequence[Tried], *, fitted: bool) -> list[Cause]:
-    """A harmful calibrator and a shift in order of what mending them gains; a shift whose remedy does not help last.
+    """A harmful calibrator and a shift in order of what mending them gains. Last a shift whose remedy does not help, or
+    leaves half of an error that another remedy mends.
 
     Without a calibrator (`fitted`) such a shift is no cause: who knows which class shares the network is right for?
     """
@@ -122,11 +123,13 @@ def _by_evidence(found: Sequence[Cause], helping: Sequence[Tried], *, fitted: bo
     rest = [c for c in found if c not in doubt and c not in second]
     gains = {c.kind: max((t.gain for t in helping if c.kind in t.against), default=0.0) for c in second}
     second.sort(key=lambda c: -gains[c.kind])
-    idle = [c for c in second if c.kind == "prior-shift" and not gains[c.kind]]
+    shift = [c for c in second if c.kind == "prior-shift"]
     if not fitted:
-        return [*doubt, *(c for c in second if c not in idle), *rest]
-    last = idle if rest and helping else []
-    return [*doubt, *(c for c in second if c not in last), *rest, *last]
+        second = [c for c in second if c not in shift or gains[c.kind]]
+    against = [t for t in helping if "prior-shift" in t.against]
+    small = any(t.mends for t in helping) and not any(t.mends for t in against)
+    last = shift if rest and helping and (not gains.get("prior-shift") or small) else []
+    return [*doubt, *(c for c in second if c not in last), *rest, *(c for c in last if c in second)]
 
 
 def _by_cause(helping: Sequence[Tried], causes: Sequence[Cause]) -> list[Remedy]:

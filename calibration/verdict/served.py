@@ -33,9 +33,10 @@ _ANEW = Remedy(
 def served_verdict(rows: Sequence[LabelledRow], alarms: Mapping[str, AlarmState], *, margin: float = MARGIN) -> Verdict:
     """`rows`: those of the window that have labels. An alarm that is on leaves it at best usable with care."""
     changed = [
-        Cause("prior-shift", f"{words} (alarm at row {alarms[kind].fired_at:,}).", {"alarm_at": alarms[kind].fired_at})
+        Cause("prior-shift", f"{words} (alarm at row {at:,}).", {"alarm_at": at})
         for kind, words in _CHANGED.items()
         if kind in alarms and alarms[kind].on
+        for at in (alarms[kind].raised_at,)
     ]
     if len(rows) < 2:
         few = Cause("too-few-rows", "No labels, no verdict: send the true classes of answers.", {"rows": len(rows)})
@@ -52,7 +53,7 @@ def served_verdict(rows: Sequence[LabelledRow], alarms: Mapping[str, AlarmState]
     causes = [cause for cause in (general,) if cause is not None]
     if mismatch and not causes:
         side = "over-confident" if excess.gap > 0 else "under-confident"
-        at = alarms["calibration"].fired_at
+        at = alarms["calibration"].raised_at
         causes = [
             Cause(
                 "over-confident" if side == "over-confident" else "under-confident",

@@ -10,14 +10,17 @@ from pathlib import Path
 from calibrant.artifacts.predictions import PredictionsFile
 from calibrant.calibration.evaluate_files import evaluate_subjects
 from calibrant.calibration.formula import Formula
+from calibrant.calibration.populations import Population, shift_between
 from calibrant.calibration.subjects import Subject, View
 from calibrant.calibration.verdict.verdict import Remedy, Verdict
 from calibrant.dashboard.folder.artifacts import Model, PredictionsRef, Run
+from calibrant.dashboard.numbers import measures
 from calibrant.dashboard.numbers.predictions_through import Scored
+from calibrant.shares import shares
 
 _found: dict[Scored, Verdict] = {}
 _MOST = 1024
-_OPTIONS = ("--method", "--adjust", "--target-prior")  # of a remedy, that say what is fitted
+_OPTIONS = ("--method", "--option", "--adjust", "--target-prior")  # of a remedy, that say what is fitted
 _judging = threading.Lock()
 
 
@@ -60,7 +63,8 @@ class Order:
 def order(remedy: Remedy, run: Run, predictions: PredictionsRef) -> Order | None:
     """A remedy as a calibrator to be fitted, its result beside the run's predictions; None where it is none.
 
-    Where the run has validation rows the fit is theirs, so that the rows that judged can judge the result too.
+    Where the run has validation rows the fit is theirs, so that the rows that judged can judge the result too. They may
+    have the class shares of training, and those that judged have others.
     """
     words = [] if remedy.command is None else shlex.split(remedy.command)
     options = [word for key in _OPTIONS if key in words for word in (key, words[words.index(key) + 1])]
@@ -71,4 +75,13 @@ def order(remedy: Remedy, run: Run, predictions: PredictionsRef) -> Order | None
         number += 1
         out = run.path / f"calibrator-new-{number}.json"
     rows = run.find("val") or predictions
+    if "--adjust" in options and rows is not predictions and _as_trained(rows):
+        options += ["--rows-follow", "train"]
     return Order(("calibrate", str(rows.path), *options, "--out", str(out)), out)
+
+
+def _as_trained(rows: PredictionsRef) -> bool:
+    if rows.source.train_prior is None:
+        return False
+    ours = Population.counted(measures.statistics(Scored.of(rows)).by_true.rows)
+    return not shift_between(ours, Population(shares(rows.source.train_prior))).clear

@@ -52,8 +52,8 @@ def test_the_alarm_is_told_beside_the_answer_from_which_pictures_were_blurred() 
         report = {"alarms": {"calibration": alarm}, "verdict": {"sentence": "Not to be trusted: it is off."}}
         return served_lines(Traffic(report, 1100, 300))
 
-    assert said(on=True, fired_at=450) == (
+    assert said(on=True, raised_at=450, fired_at=1100) == (
         "Served, as the lens lost focus (its alarm came with label 450 of 1,100, blurred from 301 on): Not to be "
         "trusted: it is off."
     )
-    assert "(no alarm in 1,100 answers, blurred from 301 on)" in said(on=False, fired_at=None)
+    assert "(no alarm in 1,100 answers, blurred from 301 on)" in said(on=False, raised_at=None, fired_at=None)

@@ -186,8 +186,11 @@ def write_feedback(
 TURN_START, TURN_ROWS, TURN, TURN_STEP = 1_767_225_600.0, 3000, 1500, 20.0  # 2026-01-01 00:00 UTC, seconds a row
 
 
-def write_turning_feedback(folder: Path) -> None:
-    """Calibrated answers of four classes, all labelled; from row `TURN` on half of the labels are any class."""
+def write_turning_feedback(folder: Path, *, picture: bytes | None = None) -> None:
+    """Calibrated answers of four classes, all labelled; from row `TURN` on half of the labels are any class.
+
+    `picture`: lies below the log under each row's id.
+    """
     rng = np.random.default_rng(1)
     logits = (2 * rng.normal(size=(TURN_ROWS, 4))).astype(np.float32)
     labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
@@ -197,9 +200,12 @@ def write_turning_feedback(folder: Path) -> None:
     identity = Model("birds", "1", "0" * 64, ("auk", "bittern", "crane", "dunlin"))
     for first in range(0, TURN_ROWS, 50):
         rows = range(first, first + 50)
-        ids = [f"r{i}" for i in rows]
+        ids = [f"pictures/r{i}.png" for i in rows]
         writer.predictions(identity, ids, [TURN_START + TURN_STEP * i for i in rows], logits[first : first + 50])
         writer.labels("birds", ids, labels[first : first + 50].tolist())
+        for name in ids if picture is not None else ():
+            (folder / "pictures").mkdir(exist_ok=True)
+            (folder / name).write_bytes(picture or b"")
     writer.close()
 
 

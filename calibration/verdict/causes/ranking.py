@@ -10,8 +10,8 @@ _HARDLY = 0.55  # an AUROC that is surely below sorts hardly better than chance
 
 
 def ranking_cause(e: Evaluation) -> Cause | None:
-    """Two signs: an AUROC not above chance that is surely less than the claims promise (or surely below .55), and an
-    accuracy that is surely near chance.
+    """Two signs: an AUROC not above chance that is surely less than half as far above it as the claims promise (or
+    surely below .55), and an accuracy that is surely near chance.
 
     Each asks for the far end of a 95 % interval, so that few rows are no evidence.
     """
@@ -28,7 +28,7 @@ def ranking_cause(e: Evaluation) -> Cause | None:
     if auroc.low is None or auroc.high is None or auroc.low > 0.5:
         return None
     promised = auroc.null if auroc.null is not None else 0.5
-    if auroc.high >= promised and auroc.high > _HARDLY:
+    if auroc.high >= (0.5 + promised) / 2 and auroc.high > _HARDLY:
         return None
     return Cause(
         "ranking",

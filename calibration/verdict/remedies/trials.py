@@ -13,21 +13,20 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import Source
-from calibrant.calibration.calibrators import Calibrator
+from calibrant.calibration.calibrators import Calibrator, fit
 from calibrant.calibration.cross_fit import as_fitted, cross_fitted, inside, shares_elsewhere
 from calibrant.calibration.formula import Formula
 from calibrant.calibration.populations import Population, shift_between
 from calibrant.calibration.verdict.case import JudgedRows, Matrix, Trial
 from calibrant.calibration.verdict.policy import MARGIN
-from calibrant.calibration.verdict.verdict import CauseKind
+from calibrant.calibration.verdict.verdict import CauseKind, RemedyKind
 from calibrant.priors import TRAIN, UNIFORM
 from calibrant.shares import shares
 
 OUT = "calibrator-new.json"
 _FOLDS = 5
-LAST = "histogram"  # follows any shape of the error, so it asks for rows
-# The temperature beside it, for few rows, would keep half of such an error.
-ALONE: dict[str, dict[str, Any]] = {LAST: {"mixture": False}}
+# It follows any shape of the error; the temperature beside it, for few rows, would keep half of such an error.
+ALONE: dict[str, dict[str, Any]] = {"histogram": {"mixture": False}}
 _FEW_CLASSES = 100  # up to which a map with numbers of its own for each class is tried
 
 
@@ -100,26 +99,34 @@ def trials(
     target = right_target(source, judged, call.path)
     if target is not None:
         yield _adjustment(call, formula, source, target, weighted)
-    for method, against in methods(len(source.class_names), no_target=target is None):
+        if not weighted:
+            yield _adjusted_temperature(call, source, target)
+    for method, against, after in methods(len(source.class_names), no_target=target is None):
         yield Trial(
             "recalibrate",
             against,
             f"Fit a calibrator on rows like these ({method})",
             call.calibrate("--method", method, *_said(method), *call.prior()),
             recalibrated(method, None if call.adjust is None else formula),
-            last=method == LAST,
+            after=after,
         )
 
 
-def methods(classes: int, *, no_target: bool) -> Iterator[tuple[str, frozenset[CauseKind]]]:
-    """`no_target`: a shift of the class shares that cannot be corrected is met by a new calibrator."""
+def methods(classes: int, *, no_target: bool) -> Iterator[tuple[str, frozenset[CauseKind], frozenset[RemedyKind]]]:
+    """Each with what it is against, and after what it is tried: maps that follow any shape of the error ask for rows.
+
+    `no_target`: a shift of the class shares that cannot be corrected is met by a new calibrator.
+    """
     whole: set[CauseKind] = {"over-confident", "under-confident"}
     single: set[CauseKind] = {"class", "group"}
     shift: set[CauseKind] = {"prior-shift"} if no_target else set()
-    yield "temperature", frozenset(whole | shift)
+    at_once: frozenset[RemedyKind] = frozenset()
+    last: frozenset[RemedyKind] = frozenset({"recalibrate", "adjust", "leave-out"})
+    yield "temperature", frozenset(whole | shift), at_once
     if classes <= _FEW_CLASSES:
-        yield "vector", frozenset(single | shift)
-        yield LAST, frozenset(whole)
+        yield "vector", frozenset(single | shift), at_once
+        yield "isotonic", frozenset(whole | single), last
+        yield "histogram", frozenset(whole), last
 
 
 def _said(method: str) -> list[str]:
@@ -195,6 +202,30 @@ def _adjustment(call: Call, formula: Formula, source: Source, target: str, weigh
         else call.evaluate(*options)
     )
     return Trial("adjust", frozenset({"prior-shift"}), "Correct for the class shares of these rows", command, logits)
+
+
+def _adjusted_temperature(call: Call, source: Source, target: str) -> Trial:
+    """Where the confidence is off by more than the class shares explain: a temperature inside the correction."""
+
+    def logits(rows: JudgedRows) -> Matrix:
+        if not target.startswith("shares:"):
+            return recalibrated("temperature", Formula.of(None, source, adjust=1.0, target_prior=target))(rows)
+        out = np.empty(rows.plain.shape, np.float64)
+        for chosen, elsewhere in shares_elsewhere(rows.labels, rows.plain.shape[1]):
+            made = Formula.of(None, source, adjust=1.0, target_prior=elsewhere.tolist())
+            fitted = fit("temperature", rows.plain[~chosen], rows.labels[~chosen], **inside(made.prior))
+            shift = made.shift()
+            out[chosen] = fitted.logits(rows.plain[chosen]) - (0.0 if shift is None else shift)
+        return out
+
+    return Trial(
+        "adjust",
+        frozenset({"prior-shift"}),
+        "Correct for the class shares of these rows and fit a temperature",
+        call.calibrate("--adjust", "1", "--target-prior", target),
+        logits,
+        after=frozenset({"adjust"}),
+    )
 
 
 def _wanted(rows: JudgedRows, target: str) -> Any:

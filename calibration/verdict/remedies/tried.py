@@ -23,12 +23,17 @@ _NUMBERS, _MOST_ROWS, _FEWEST_ROWS = 2_000_000, 5_000, 20  # logits and rows tha
 
 @dataclass(frozen=True)
 class Tried:
-    """A remedy that helps, by how much the NLL falls, and the calibration error that it leaves, freed of noise."""
+    """A remedy that helps, by how much the NLL falls, and the share of the calibration error that it leaves, freed of
+    noise."""
 
     remedy: Remedy
     against: frozenset[CauseKind]
     gain: float
     left: float
+
+    @property
+    def mends(self) -> bool:
+        return self.left < 0.5
 
 
 def rows_tried(rows: JudgedRows) -> JudgedRows:
@@ -40,7 +45,7 @@ def tried(case: Case, kinds: Sequence[CauseKind], *, margin: float) -> list[Trie
 
     Helps: the interval of the paired change of NLL lies below 0, and the error freed of noise does not grow.
     """
-    wanted = sorted((t for t in case.trials if t.against & set(kinds)), key=lambda t: t.last)
+    wanted = sorted((t for t in case.trials if t.against & set(kinds)), key=lambda t: bool(t.after))
     if not wanted or case.rows is None:
         return []
     rows = rows_tried(case.rows())
@@ -51,7 +56,7 @@ def tried(case: Case, kinds: Sequence[CauseKind], *, margin: float) -> list[Trie
         return []
     found: list[Tried] = []
     for trial in progress(wanted, what="trying remedies", total=len(wanted), unit="remedy"):
-        if trial.last and any(t.left < (now.true_error or 0.0) / 2 for t in found):
+        if any(t.mends for t in found if t.remedy.kind in trial.after):
             continue
         try:
             after = trial.logits(rows)
@@ -60,7 +65,8 @@ def tried(case: Case, kinds: Sequence[CauseKind], *, margin: float) -> list[Trie
         ece, change = _ece(after, rows, case.evaluation.bins), nll_change(rows.judged, after, rows.labels, rows.weights)
         if trial.kind == "cross-fit" or _helps(now, ece, change):
             remedy = _remedy(trial, now, ece, change, rows, margin)
-            found.append(Tried(remedy, trial.against, -change.mean, ece.true_error or 0.0))
+            left = (ece.true_error or 0.0) / now.true_error if now.true_error else 0.0
+            found.append(Tried(remedy, trial.against, -change.mean, left))
     return found
 
 

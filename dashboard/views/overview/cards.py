@@ -60,7 +60,7 @@ def _card(line: Line, waiting: list[Waiting]) -> None:
             f"{elements.percent(last.null, 1)}"
         )
     judged = "" if s is None or subject.predictions is None else f"{s.rows:,} {plain(subject.predictions.name)} rows"
-    facts = [plain(short(v, 32)) for v in subject.facts.values() if v]
+    facts = [f"{'seed ' * (name == 'seed')}{plain(short(v, 32))}" for name, v in subject.facts.items() if v]
     st.markdown(":small[" + " · ".join(filter(None, [*facts, judged])) + "]")
     if s is not None and st.button("Open", key=f"open-{subject.key}", icon=":material/arrow_forward:"):
         line.open()

@@ -73,7 +73,7 @@ def render(folder_index: FolderIndex) -> None:
                 recalibrate.render(model, one, files)
     st.fragment(_live, run_every=every)(log, chosen, model, reference)
     if (found := _summary(log, chosen, model)) is not None:
-        since.before_and_after(folder_index, model, one, found)
+        since.before_and_after(folder_index, log, model, one, found)
 
 
 def _last_change(log: FeedbackRef) -> float:
@@ -296,6 +296,7 @@ def _alarms(found: Traffic) -> None:
                 "Test": _TESTS[kind],
                 "State": _state(a),
                 "Rows seen": elements.count(a.rows),
+                "Raised at row": "–" if a.raised_at is None else elements.count(a.raised_at),
                 "Last fired at row": "–" if a.fired_at is None else elements.count(a.fired_at),
                 "Evidence": _evidence(a),
                 "Fires at": f"{a.log_threshold:.2f}",
@@ -310,7 +311,8 @@ def _alarms(found: Traffic) -> None:
         columns={
             "Test": st.column_config.TextColumn(pinned=True),
             "Evidence": st.column_config.TextColumn(
-                help="Logarithm; it may be looked at at any time. After an alarm it is gathered anew."
+                help="Logarithm; it may be looked at at any time. After an alarm it is gathered anew, and fires again "
+                "as long as it comes."
             ),
         },
     )

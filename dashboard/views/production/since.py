@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from calibrant.artifacts.feedback import Served
 from calibrant.dashboard import settings
 from calibrant.dashboard.draw import pictures, timeline
-from calibrant.dashboard.folder.artifacts import FolderIndex, Model
+from calibrant.dashboard.folder.artifacts import FeedbackRef, FolderIndex, Model
 from calibrant.dashboard.numbers import deployed, traffic
 from calibrant.dashboard.numbers.onset import Onset
 from calibrant.dashboard.numbers.traffic import Part, Traffic
@@ -121,21 +121,21 @@ def chart(found: Traffic) -> None:
     )
 
 
-def before_and_after(folder_index: FolderIndex, model: Model | None, served: Served, found: Traffic) -> None:
+def before_and_after(
+    folder_index: FolderIndex, log: FeedbackRef, model: Model | None, served: Served, found: Traffic
+) -> None:
     """Pictures from both sides of the moment, where the ids of the log name pictures that may be shown."""
-    held_out = None if model is None else deployed.held_out(folder_index, model)
-    if held_out is None or not found.onsets:
+    if not found.onsets:
         return
-    run, predictions = held_out
-    where = pictures.folders(folder_index, run, predictions, settings.current().images)
+    where = _folders(folder_index, log, model)
     began = first_onset(found).began_time
     st.subheader("Pictures before and after")
     before = _shown(served, found, np.flatnonzero(found.times < began)[::-1], where)
     after = _shown(served, found, _wrong_first(found, np.flatnonzero(found.times >= began)), where)
     if not (before or after):
         st.markdown(
-            "The ids of the log name no pictures that are here. Send a picture's path below the folder of images as "
-            "its id, and pictures from both sides of the moment stand here."
+            "The ids of the log name no pictures that are here. Send a picture's path below the folder of images, or "
+            "below the folder of the log, as its id, and pictures from both sides of the moment stand here."
         )
         return
     columns = st.columns(2)
@@ -156,6 +156,14 @@ def before_and_after(folder_index: FolderIndex, model: Model | None, served: Ser
                         sign = "help" if label < 0 else "check" if label == found.predicted[row] else "close"
                         sure = elements.percent(float(found.confidence[row]), 1)
                         st.markdown(f":small[:material/{sign}: {name}]  \n:small[{sure}]")
+
+
+def _folders(folder_index: FolderIndex, log: FeedbackRef, model: Model | None) -> tuple[Path, ...]:
+    """What the ids of a log may be relative to: the log's own folder, and those of the run that the file is from."""
+    named = settings.current().images
+    held_out = None if model is None else deployed.held_out(folder_index, model)
+    known = named if held_out is None else pictures.folders(folder_index, *held_out, named)
+    return (log.path, *known)
 
 
 def _wrong_first(found: Traffic, rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -152,3 +152,20 @@ def test_after_an_alarm_the_evidence_begins_anew() -> None:
         assert alarm.rows < 2000
     assert alarm.fired_at == alarm.rows
     assert alarm.log_evidence == -np.inf
+
+
+def test_where_it_was_raised_stays_while_it_fires_again() -> None:
+    rng = np.random.default_rng(4)
+    alarm = CalibrationAlarm(baseline=Baseline(1.0, np.zeros(5)), settings=CalibrationSettings(horizon=1000))
+    while not alarm.add(*stream(25, rng, sharper=3.0)):
+        assert alarm.raised_at is None
+    first = alarm.rows
+    while not alarm.add(*stream(25, rng, sharper=3.0)):
+        pass
+    assert (alarm.raised_at, alarm.fired_at) == (first, alarm.rows)
+    alarm.add(*stream(1000, rng))
+    assert not alarm.on
+    off = alarm.rows
+    while not alarm.add(*stream(25, rng, sharper=3.0)):
+        pass
+    assert alarm.raised_at == alarm.rows > off

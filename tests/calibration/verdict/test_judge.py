@@ -96,3 +96,14 @@ def test_a_shift_is_looked_for_where_single_classes_are_off():
     assert "prior-shift" not in kinds  # nothing shows that correcting for it helps
     known = {**facts, "applied": "calibrator"}
     assert "prior-shift" in [c.kind for c in judge(Case(evaluate(statistics), statistics, **known)).causes]
+
+
+def test_a_single_class_comes_first_where_all_rows_together_are_within_the_margin():
+    """200 rows predicted as class 0 claim 90 % and half are right; of 19,800 others claiming 60 or 97 %, 59 and 96."""
+    claims = np.repeat([0.1, 0.6, 0.97], [200, 10_000, 9_800])  # of class 1
+    right = np.concatenate([np.arange(n) < hits for n, hits in ((200, 100), (10_000, 5_900), (9_800, 9_408))])
+    statistics = statistics_of_probabilities(np.stack([1 - claims, claims], axis=1), right.astype(np.int64))
+    found = judge(Case(evaluate(statistics), statistics, ("rare", "common")))
+    assert found.level == "care"
+    assert [c.kind for c in found.causes] == ["class", "over-confident"]
+    assert found.causes[0].evidence["name"] == "rare"

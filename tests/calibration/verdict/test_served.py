@@ -16,7 +16,8 @@ def rows(n, right, *, claimed=0.8):
 
 def alarms(**on):
     return {
-        kind: AlarmState(kind in on, 4000, on.get(kind), 1.0, 5.0, 0) for kind in ("calibration", "confidence", "prior")
+        kind: AlarmState(kind in on, 4000, 3990, 1.0, 5.0, 0, on.get(kind))
+        for kind in ("calibration", "confidence", "prior")
     }
 
 

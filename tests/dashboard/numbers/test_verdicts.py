@@ -40,7 +40,12 @@ def test_a_deployed_file_is_judged_by_its_own_formula(tmp_path: Path) -> None:
         ("calibrant calibrate x.parquet --method vector --out new.json", ["--method", "vector"]),
         (
             "calibrant evaluate x.parquet --calibrator c.json --adjust 1 --target-prior uniform",
-            ["--adjust", "1", "--target-prior", "uniform"],
+            # The validation rows are of training's shares, or nearly: the file is for those of other rows.
+            ["--adjust", "1", "--target-prior", "uniform", "--rows-follow", "train"],
+        ),
+        (
+            "calibrant calibrate x.parquet --method histogram --option mixture=false --out new.json",
+            ["--method", "histogram", "--option", "mixture=false"],
         ),
         ("calibrant evaluate x.parquet", None),
         (None, None),

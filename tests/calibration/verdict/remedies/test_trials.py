@@ -17,7 +17,8 @@ from tests.verdict_cases import prepare
 
 
 @pytest.mark.parametrize(
-    "name", ["over-confident", "harmful calibrator", "prior shift", "in-sample", "the surest tenth"]
+    "name",
+    ["over-confident", "harmful calibrator", "prior shift", "in-sample", "the surest tenth", "a shift, and too sure"],
 )
 def test_the_command_of_the_first_remedy_gives_what_it_promised(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 
 from calibrant.calibration.evaluation import evaluate
@@ -54,7 +56,7 @@ def test_a_map_that_the_rows_do_not_carry_is_no_remedy():
 
 
 def test_a_last_resort_is_tried_only_where_the_others_leave_half_of_the_error():
-    last = Trial("recalibrate", frozenset({"over-confident"}), "Bin", "bins", lambda rows: 0.5 * rows.plain, last=True)
+    last = replace(trial("recalibrate", 0.5), command="bins", after=frozenset({"recalibrate"}))
 
     def calls(*trials):
         return [t.remedy.command for t in tried(case(*trials), ["over-confident"], margin=0.05)]
@@ -62,3 +64,5 @@ def test_a_last_resort_is_tried_only_where_the_others_leave_half_of_the_error():
     assert calls(last, trial("recalibrate", 0.5)) == ["call"]
     assert calls(last, trial("recalibrate", 0.95)) == ["call", "bins"]
     assert calls(last) == ["bins"]
+    elsewhere = trial("leave-out", 0.5)
+    assert calls(last, elsewhere) == ["call", "bins"]
