@@ -22,6 +22,7 @@ from calibrant.calibration.verdict.verdict import Cause, CauseKind, Level, Remed
 
 _LEFT = 0.5  # share of the gap that the other rows keep, from which on a class is not the cause of it
 _CAPPING = {"in-sample", "prior-shift", "ranking", "class", "group"}
+_WHOLE = ("over-confident", "under-confident")
 _SEEN = Cause("in-sample", "It is judged on the very rows that it was fitted on, so the figures flatter it.")
 
 
@@ -43,11 +44,13 @@ def judge(case: Case, *, margin: float = MARGIN) -> Verdict:
     found += _second(case, capped(raw) if parts or apart else raw)
     level = capped(raw) if parts or apart or any(c.kind in _CAPPING for c in found) else raw
     found += _with_row_groups(case, _off(case, level, parts, alone=raw == "trusted"), apart, alone=raw == "trusted")
-    if level == "not-trusted" and not found:
-        found = [halves_cause(e.metrics["over_ece"], e.metrics["under_ece"])]
+    if level == "not-trusted" and not (parts or apart):
+        found = _with_both_sides(case, found)
     helping = tried(case, _to_mend(found), margin=margin)
     causes = _by_evidence(found, helping, fitted=case.applied is not None)
     remedies = _by_cause(helping, causes)
+    if not helping and causes and causes[0].kind in _WHOLE:
+        remedies += _if_more(more_labels(case, margin=margin))
     few = few_rows_cause(level, ece, e.rows)
     if few is not None and (level == "unknown" or not causes):
         seen = [c for c in causes if c.kind == "in-sample"]
@@ -93,6 +96,21 @@ def _off(case: Case, level: Level, parts: Sequence[Part], *, alone: bool) -> lis
     others = whole.gap * whole.rows - theirs.gap * theirs.rows
     few = theirs.rows <= whole.rows / 2
     return [*named, general] if alone or few and others / (whole.gap * whole.rows) < _LEFT else [general, *named]
+
+
+def _with_both_sides(case: Case, found: list[Cause]) -> list[Cause]:
+    """Errors that cancel in the mean are said as such: also where the mean is clearly off, if by less than half."""
+    e = case.evaluation
+    mean, whole = [c for c in found if c.kind in _WHOLE], e.metrics["ece"].true_error or 0.0
+    if found and not (mean and abs(mean[0].evidence["gap"]) < _LEFT * whole):
+        return found
+    both = halves_cause(e.metrics["over_ece"], e.metrics["under_ece"])
+    return [both if c in mean else c for c in found] or [both]
+
+
+def _if_more(labels: Remedy) -> list[Remedy]:
+    """Where nothing that was tried helps and the rows are few, more of them."""
+    return [labels] if (labels.gives or {}).get("more") else []
 
 
 def _with_row_groups(case: Case, found: list[Cause], apart: Sequence[Cause], *, alone: bool) -> list[Cause]:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from calibrant.calibration.verdict.case import Case
 from calibrant.calibration.verdict.causes.excess import Excess
 from calibrant.calibration.verdict.causes.significance import holm
@@ -63,19 +65,34 @@ def _off(
         rest = (whole.gap * whole.rows - excess.gap * excess.rows) / others
         if math.copysign(1, excess.gap) * (excess.gap - rest) <= margin:
             continue
+        other = _mostly(case, members[0]) if kind == "class" else None
         what = f'where it says "{name}"' if kind == "class" else f'on the group "{name}"'
         cause = Cause(
             "class" if kind == "class" else "group",
             f"{what[0].upper()}{what[1:]} it claims {more_or_less(excess.gap)}, elsewhere {elsewhere(rest)} "
-            f"({excess.rows:,} rows; chance explains {points(excess.chance)}).",
+            f"({excess.rows:,} rows; chance explains {points(excess.chance)})."
+            + ("" if other is None else f' Most of them are labelled "{other}": are the classes in the right order?'),
             {
                 "name": name, "rows": excess.rows, "gap": excess.gap, "chance": excess.chance, "p": excess.p,
-                "elsewhere": rest,
+                "elsewhere": rest, **({} if other is None else {"labelled": other}),
             },
         )  # fmt: skip
         z = abs(excess.gap) / excess.sd if excess.sd > 0 else float("inf")
         found.append(Part(cause, frozenset(members), z))
     return sorted(found, key=lambda part: -part.strength)
+
+
+def _mostly(case: Case, k: int) -> str | None:
+    """Another class that more than half of the rows predicted as class k are labelled with."""
+    if case.rows is None:
+        return None
+    rows = case.rows()
+    labels = rows.labels[rows.judged.argmax(axis=1) == k]
+    if len(labels) < _FEWEST:
+        return None
+    counts = np.bincount(labels, minlength=case.statistics.classes)
+    most = int(counts.argmax())
+    return case.name(most) if most != k and counts[most] > len(labels) / 2 else None
 
 
 def elsewhere(gap: float) -> str:

@@ -175,7 +175,7 @@ def _sets(chosen: Chosen) -> None:
         st.markdown(
             f"A set holds **{found.mean:.2f} classes** on average; {elements.percent(float(found.count[1] / rows), 1)} "
             f"of the rows need one only. It held the truth for **{elements.percent(found.covered.value, 1)}** of "
-            f"{rows:,} rows ((95 %) {100 * low:.1f} – {elements.percent(high, 1)})."
+            f"{rows:,} rows ({100 * low:.1f} – {elements.percent(high, 1)}, 95 %)."
         )
         if found.fitted_rows is not None:
             st.markdown(

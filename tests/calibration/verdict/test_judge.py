@@ -107,3 +107,21 @@ def test_a_single_class_comes_first_where_all_rows_together_are_within_the_margi
     assert found.level == "care"
     assert [c.kind for c in found.causes] == ["class", "over-confident"]
     assert found.causes[0].evidence["name"] == "rare"
+
+
+def test_errors_that_cancel_in_the_mean_are_said_as_such_though_the_mean_is_clearly_off():
+    """Those that claim 60 % and those that claim 95 % are right in 80 %: 20 too few, 15 too many, 2.5 in the mean."""
+    claims = np.repeat([0.6, 0.95], 5000)
+    statistics = statistics_of_probabilities(
+        np.stack([1 - claims, claims], axis=1), np.tile(np.arange(5000) < 4000, 2).astype(np.int64)
+    )
+    first = judge(Case(evaluate(statistics), statistics)).causes[-1]
+    assert first.kind == "under-confident"
+    assert first.text.startswith("It claims too much at some confidences and too little at others")
+    assert first.evidence == pytest.approx({"over": 0.075, "under": 0.1}, abs=0.01)
+
+
+def test_a_clear_error_on_too_few_rows_to_mend_it_asks_for_more():
+    found = judge(case(0.85, 0.65, rows=60))
+    assert (found.level, found.causes[0].kind) == ("not-trusted", "over-confident")
+    assert [r.kind for r in found.remedies] == ["labels"]

