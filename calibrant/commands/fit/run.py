@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from calibrant.calibration.report.figures import Model
     from calibrant.train.model.choice import ChosenBackbone
 
-_STEPS = 7
+_STEPS = 6
 _ROWS = {"oof": "rows that the head had not seen (out of fold)", "val": "rows that were not trained on"}
 _SCRATCH = (
     "no pretrained weights in the cache and no hub in reach: the network learns from scratch, which on a few thousand "
@@ -57,8 +57,10 @@ def run(wanted: Wanted, where: Path, *, overwrite: bool, workers: int, say: Call
     say(f"      {_best(tried)}")
 
     tuned = project.done("tuning")
-    if tuned is None or not tuned["wins"]:
-        step(4, "calibrating, and exporting a file that can be served")
+    step(4, "calibrating, and exporting a file that can be served")
+    if tuned is not None and tuned["wins"]:
+        say("      done, and replaced by the fine-tuned network")
+    else:
         deploy.calibrate(wanted, project, "calibrate")
         deploy.export(wanted, project, "export")
 
@@ -70,10 +72,10 @@ def run(wanted: Wanted, where: Path, *, overwrite: bool, workers: int, say: Call
         say(f"      {_compared(tuned)}")
     if tuned is not None and tuned["wins"]:
         tuning.put_in_place(project)
-        step(6, "calibrating and exporting the fine-tuned network in its place")
+        say("      calibrating and exporting the fine-tuned network in its place")
         deploy.calibrate(wanted, project, "calibrate-tuned")
         deploy.export(wanted, project, "export-tuned")
-    step(7, "judging what decided nothing" if rows.test is not None else "judging out of fold")
+    step(6, "judging what decided nothing" if rows.test is not None else "judging out of fold")
     models = judge.judge(wanted, project, rows, cache)
     proof = deploy.prove(project, rows)
     if proof is not None and not proof["passed"]:

@@ -60,6 +60,7 @@ def asked(pictures: Path, weights: Path, **more: object) -> Wanted:
 def go(wanted: Wanted, out: Path, **more: object) -> tuple[dict[str, object], list[str]]:
     said: list[str] = []
     result = run.run(wanted, out, overwrite=bool(more.get("overwrite")), workers=1, say=said.append)
+    assert [line.partition("]")[0] for line in said if line.startswith("[")] == [f"[{n}/6" for n in range(1, 7)]
     return result, said
 
 
