@@ -7,6 +7,9 @@ import streamlit as st
 
 from calibrant.artifacts.feedback import Served
 from calibrant.calibration.metrics.table import metric
+from calibrant.calibration.verdict.level import level_of
+from calibrant.calibration.verdict.policy import MARGIN
+from calibrant.calibration.verdict.verdict import WORDS
 from calibrant.dashboard.folder.artifacts import Model
 from calibrant.dashboard.folder.files import Stamp
 from calibrant.dashboard.numbers import recalibration
@@ -28,7 +31,8 @@ def render(model: Model, served: Served, files: tuple[Stamp, ...]) -> None:
         return
     st.markdown(
         f"**Would recalibrating help?** {did_it_help(trial.change)} Fitted on the older {trial.fitted_rows:,} labelled "
-        f"rows, judged on the newer {trial.judged_rows:,}."
+        f"rows, judged on the newer {trial.judged_rows:,}. Recalibrated, its confidence would be: "
+        f"**{WORDS[level_of(trial.after.metrics['ece'], MARGIN)].lower()}**."
     )
     with st.container(horizontal=True, vertical_alignment="center"):
         if trial.helps:

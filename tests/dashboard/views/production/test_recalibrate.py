@@ -22,6 +22,8 @@ def test_a_new_file_is_written_beside_the_old_one(page: Page, tmp_path: Path) ->
     drawn = page("production", tmp_path)
     trial = frame(drawn, "Recalibrated").set_index("Number")
     assert trial.loc["NLL", "Recalibrated"] < trial.loc["NLL", "As served"]
+    # 100 rows judge it, and an interval of so few is wide.
+    assert "Recalibrated, its confidence would be: **cannot be told**." in words(drawn)
     drawn.button(key="recalibrate").click().run()
     assert [e.value for e in drawn.exception] == []
     assert "Written beside the old file" in drawn.success[0].value
