@@ -7,7 +7,14 @@ import pytest
 
 from calibrant.calibration.evaluation import evaluate
 from calibrant.calibration.intervals.binned import measure_gaps
-from calibrant.calibration.intervals.classwise import _ratios, cells_of, dependence, measure_classwise, null_dependence
+from calibrant.calibration.intervals.classwise import (
+    _ratios,
+    cells_of,
+    dependence,
+    measure_classwise,
+    null_dependence,
+    variance_of_distance,
+)
 from calibrant.calibration.intervals.gaps import GapSample
 from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.softmax import softmax
@@ -85,6 +92,23 @@ def test_labels_of_two_sure_pairs_vary_twice_as_much_as_independent_cells() -> N
     p = np.tile(np.array([0.5, 0.5], np.float32), (300, 1))
     found = null_dependence(p, cells_of(p, 15), 30, draws=4000)
     assert found == pytest.approx(2.0, abs=0.15)  # standard error of a ratio of variances: 2 sqrt(2 * 2 / 4000) = .06
+
+
+def test_rows_that_differ_in_the_seventh_digit_have_the_same_interval() -> None:
+    """As those of a run and of the file that was exported from it: the sample's order differs, its chance must not."""
+    z, labels = made(600, 10, 1.4)
+    one = measure_classwise(statistics_of(z, labels), 15)
+    two = measure_classwise(statistics_of(z + 1e-7 * np.random.default_rng(1).normal(size=z.shape), labels), 15)
+    for a, b in ((one.true_error, two.true_error), (one.low, two.low), (one.high, two.high)):
+        assert a == pytest.approx(b, abs=5e-5)
+
+
+def test_the_variance_of_a_distance_by_hand() -> None:
+    # n = 2, p = .25: |K - .5| is .5 for K = 0 and 1, 1.5 for K = 2 (1/16): mean .5625, of squares .25 + 2 / 16
+    found = variance_of_distance(np.array([2.0, 3.0, 5.0]), np.array([0.5, 0.0, 5.0]))
+    assert found == pytest.approx([0.375 - 0.5625**2, 0.0, 0.0])
+    # n = 4, p = .5: distances 0, 1, 2 with probabilities 6, 8, 2 of 16
+    assert variance_of_distance(np.array([4.0]), np.array([2.0])) == pytest.approx([1.0 - 0.75**2])
 
 
 def test_a_cell_is_the_class_and_the_bin() -> None:
