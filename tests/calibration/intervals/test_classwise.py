@@ -96,7 +96,7 @@ def test_labels_of_two_sure_pairs_vary_twice_as_much_as_independent_cells() -> N
 
 def test_rows_that_differ_in_the_seventh_digit_have_the_same_interval() -> None:
     """As those of a run and of the file that was exported from it: the sample's order differs, its chance must not."""
-    z, labels = made(600, 10, 1.4)
+    z, labels = made(600, 10, 1.0)
     one = measure_classwise(statistics_of(z, labels), 15)
     two = measure_classwise(statistics_of(z + 1e-7 * np.random.default_rng(1).normal(size=z.shape), labels), 15)
     for a, b in ((one.true_error, two.true_error), (one.low, two.low), (one.high, two.high)):

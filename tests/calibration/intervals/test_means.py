@@ -113,9 +113,9 @@ def test_one_wrong_row_leaves_open_what_more_of_them_would_cost() -> None:
 
 
 @pytest.mark.parametrize("sharpness", [1.0, 1.6])
-def test_intervals_hold_where_one_or_two_rows_are_wrong(sharpness: float) -> None:
-    """Data sets of 100 rows, 1.7 of them wrong on average, each with a wrong row: a right interval holds in 95 %, and
-    in fewer than 88 of 100 with probability .0015. The NLL's by the factor alone held in about 75 %.
+def test_intervals_hold_where_one_row_is_wrong(sharpness: float) -> None:
+    """100 data sets of 100 rows, 1.9 of them wrong on average, that have one wrong row: an interval that holds in 95 %
+    holds in fewer than 88 with probability .0015. The NLL's by the factor alone held in 67 to 79 of 100.
     """
     rng = np.random.default_rng(int(10 * sharpness))
     z = rng.normal(size=(40_000, 2))
@@ -130,10 +130,10 @@ def test_intervals_hold_where_one_or_two_rows_are_wrong(sharpness: float) -> Non
     while asked < 100:
         chosen = rng.integers(0, len(z), 100)
         labels = (true[chosen, 0] < rng.random(100)).astype(np.int64)
-        found = measure_losses(statistics_of(sharpness * z[chosen], labels))
-        if found["nll"].withheld:
+        if (z[chosen].argmax(axis=1) != labels).sum() != 1:
             continue
         asked += 1
+        found = measure_losses(statistics_of(sharpness * z[chosen], labels))
         for name, m in found.items():
             assert m.low is not None
             assert m.high is not None
