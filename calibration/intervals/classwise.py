@@ -134,7 +134,7 @@ def null_dependence(p: NDArray[np.float32], cell: NDArray[np.int64], cells: int,
     flat = cell.reshape(-1)
     held = np.bincount(flat, minlength=cells)
     full = np.flatnonzero(held)
-    claimed = np.bincount(flat, p.reshape(-1), cells)[full]
+    claimed = np.asarray(np.bincount(flat, p.reshape(-1), cells)[full], np.float64)
 
     def variance(hits: NDArray[Any]) -> float:
         return float(np.abs(claimed - hits).sum(axis=1).var())

@@ -2,7 +2,9 @@
 
 Null: residuals drawn as noise in every cell, each draw with the bandwidth that it would choose. Interval: a test turned
 around, as for the binned errors (see `intervals`): the true curve has the shape of plausible gaps of fifteen bins,
-smoothed like the data, and the bandwidth is held at the one of the data.
+smoothed like the data, and the bandwidth is held at the one of the data. The noise is that of those plausible
+accuracies, and at least what the claims themselves would show: with that of the observed ones, which are 0 or 1 in bins
+of few rows, 33 of 48 data sets of 30 rows were held, now 155 of 160.
 """
 
 from __future__ import annotations
@@ -111,6 +113,7 @@ def _interval(
     position = np.searchsorted(filled, index)
     sample = GapSample.of(table, table.weight**2 / np.maximum(table.rows * s.effective_rows / s.rows, 1e-300))
     gaps = plausible_gaps(sample, _DRAWS)[:, position]
+    accuracy = np.clip(place - gaps, 0.0, 1.0)  # (draws, cells)
     m = np.arange(_harmonics(found.bandwidth) + 1)
     damp = np.where(m == 0, 1.0, 2.0) * np.exp(-0.5 * (m * np.pi * found.bandwidth) ** 2)
     kernel = (np.cos(np.pi * place[:, None] * m) * damp) @ np.cos(np.pi * m[:, None] * _GRID)
@@ -120,8 +123,7 @@ def _interval(
     if not usable.any():
         return 0.0, 0.0
     shapes, gaps = shapes[usable] / sizes[usable, None], gaps[usable] / sizes[usable, None]
-    accuracy = np.clip(place - sample.gap[position], 0.0, 1.0)
-    variance = accuracy * (1 - accuracy)
+    variance = np.maximum(accuracy * (1 - accuracy), place * (1 - place))[usable]
     noise = (normals[usable] * np.sqrt(variance * share / s.effective_rows)) @ kernel
     each = np.abs(gaps)
     between = np.sqrt(np.maximum(each**2 @ share - (each @ share) ** 2, 0.0) / s.effective_rows)

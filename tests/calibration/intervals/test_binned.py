@@ -16,6 +16,7 @@ from calibrant.calibration.intervals.inversion import turn_around
 from calibrant.calibration.intervals.macro_f1 import measure_macro_f1
 from calibrant.calibration.intervals.measured import Measured
 from calibrant.calibration.intervals.simulated import null_errors
+from calibrant.calibration.intervals.smooth import measure_smooth
 from calibrant.calibration.metrics.binned_errors import ece_of
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.accumulate import statistics_of
@@ -207,3 +208,12 @@ def test_measured_is_plain_json() -> None:
     assert Measured(float("nan"), 1.0).to_dict() == {
         "value": None, "low": 1.0, "high": None, "null": None, "null_high": None
     }  # fmt: skip
+
+
+def test_a_smooth_error_that_chance_explains_reaches_zero() -> None:
+    """Twelve rows that claim .9 are all right with a chance of .28: that is no proof of too little confidence."""
+    claim = np.tile(np.linspace(0.88, 0.92, 4), 3)
+    found = measure_smooth(statistics_of(np.log(np.stack([claim, 1 - claim], axis=1)), np.zeros(12, np.int64)))
+    assert found.low == 0.0
+    assert found.high is not None
+    assert found.high > found.value
