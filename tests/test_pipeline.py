@@ -61,14 +61,15 @@ def test_the_demo_fills_every_page_of_the_dashboard(demo: Path) -> None:
         for name in ("config.json", "calibrator.json", "predictions/test.parquet"):
             assert (demo / run / name).is_file(), f"{run}/{name}"
     (served,) = read_feedback(demo / "served").served
-    blurred = np.array([id_.startswith("blurred-") for id_ in served.ids])
+    blurred = np.array([id_.startswith("pictures/blurred-") for id_ in served.ids])
     assert (served.labels >= 0).all()
     assert blurred.sum() == 800
+    assert all((demo / "served" / id_).is_file() for id_ in served.ids)
     late = np.searchsorted(served.times, served.arrivals.times[:200])
     assert (late > np.arange(200) + 50).all()
     found = json.loads((demo / "demo.json").read_text())["monitor"]
     assert found["alarms"]["calibration"]["on"]
-    assert found["alarms"]["calibration"]["fired_at"] > (~blurred).sum()
+    assert found["alarms"]["calibration"]["raised_at"] > (~blurred).sum()
     assert found["verdict"]["level"] == "not-trusted"
     *_, error = found["verdict"]["sentence"].split("; ")
     assert error in calibrant("evaluate", demo / "served").stdout  # which knows more causes, and the same error
