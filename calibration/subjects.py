@@ -11,6 +11,8 @@ from calibrant.artifacts.predictions import PredictionsFile
 from calibrant.calibration.formula import Formula, read_formula
 from calibrant.errors import DataError
 
+CALIBRATOR = "calibrator.json"  # in a run
+
 
 @dataclass(frozen=True)
 class View:
@@ -68,15 +70,24 @@ def subjects(
 
 def of_run(path: Path) -> tuple[Path, Path | None]:
     """The predictions that stand for a run folder, and its calibrator."""
-    inside = path / "predictions"
-    if not path.is_dir() or any(path.glob("*.parquet")) or not inside.is_dir():
+    if not _is_run(path):
         return path, None
+    inside = path / "predictions"
     files = {f.stem: f for f in sorted(inside.glob("*.parquet"))}
     if not files:
         raise DataError("the run has no predictions", where=inside, fix="make them with calibrant predict")
     chosen = files.get("test") or files.get("val") or next(iter(files.values()))
-    calibrator = path / "calibrator.json"
+    calibrator = path / CALIBRATOR
     return chosen, calibrator if calibrator.is_file() else None
+
+
+def calibrator_beside(predictions: Path) -> Path:
+    """Where a calibrator is kept that is fitted without a word on it: in the run, where `of_run` finds it."""
+    return predictions / CALIBRATOR if _is_run(predictions) else Path(CALIBRATOR)
+
+
+def _is_run(path: Path) -> bool:
+    return path.is_dir() and not any(path.glob("*.parquet")) and (path / "predictions").is_dir()
 
 
 def names_apart(paths: Sequence[Path]) -> list[str]:

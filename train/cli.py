@@ -219,7 +219,7 @@ def _report(run: Path, *, as_json: bool) -> None:
         f"best epoch {best['epoch']}" if best["epoch"] else "the head on the frozen network was not beaten and is kept"
     )
     click.echo(f"{run}: {kept}, predictions in {', '.join(files)}")
-    click.echo(f"next: calibrant calibrate {run}/predictions/val.parquet --out calibrator.json")
+    click.echo(f"next: {shlex.join(['calibrant', 'calibrate', str(run)])}")
 
 
 @click.command(short_help="Search settings by the validation metric.")

@@ -41,7 +41,9 @@ def calibrate() -> None:
     show_default=True,
     help="How to calibrate; `auto` compares and picks.",
 )
-@click.option("--out", type=_PATH, default=Path("calibrator.json"), show_default=True, help="Where to write it.")
+@click.option(
+    "--out", type=_PATH, help="Where to write it. Default: calibrator.json in the run, of a file in the working folder."
+)
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the method, e.g. bins=20.")
 @click.option(
     "--target-prior",
@@ -96,7 +98,7 @@ def calibrate() -> None:
 def fit_command(
     predictions: Path,
     method: str,
-    out: Path,
+    out: Path | None,
     options: tuple[str, ...],
     target_prior: str | None,
     adjust: float | None,
@@ -118,6 +120,8 @@ def fit_command(
 ) -> None:
     """Fit a calibrator on the labelled rows of PREDICTIONS and write it as JSON.
 
+    A run folder stands for its validation predictions.
+
     \b
     Methods: temperature adaptive-temperature ensemble-temperature classwise-temperature
              order-preserving vector structured-vector structured matrix dirichlet
@@ -131,9 +135,11 @@ def fit_command(
     from calibrant.calibration.fitting import judged_fit
     from calibrant.calibration.independent.files import is_independent
     from calibrant.calibration.report.fit_account import fit_account
+    from calibrant.calibration.subjects import calibrator_beside
     from calibrant.calibration.verdict.policy import margin_of
     from calibrant.calibration.verdict.text import verdict_lines
 
+    out = out or calibrator_beside(predictions)
     refuse_to_replace(out, overwrite=overwrite)
     if is_independent(predictions, asked(score_kind, outcome)):
         others = {

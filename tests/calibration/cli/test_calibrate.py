@@ -44,6 +44,20 @@ def test_fit_writes_a_calibrator_that_says_what_it_was_fitted_on(run: Run, predi
     assert str(tmp_path) not in out.read_text()
 
 
+def test_the_calibrator_of_a_run_lies_in_the_run_where_evaluate_finds_it(
+    run: Run, predictions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    inside = tmp_path / "birds" / "predictions"
+    inside.mkdir(parents=True)
+    for split in ("val", "test"):
+        (inside / f"{split}.parquet").write_bytes(predictions.read_bytes())
+    assert run(calibrate, "birds").strip().endswith("Wrote birds/calibrator.json")
+    assert "test, calibrator" in run(evaluate_command, "birds")
+    run(calibrate, predictions)
+    assert Calibrator.load(tmp_path / "calibrator.json").method == "temperature"
+
+
 def test_the_commands_agree_with_the_library(run: Run, predictions: Path, tmp_path: Path) -> None:
     out = tmp_path / "c.json"
     run(calibrate, predictions, "--method", "vector", "--out", out)
