@@ -157,7 +157,9 @@ def methods(classes: int) -> dict[str, Callable[[np.ndarray, np.ndarray], Callab
     return {**found, "scikit-learn temperature": sklearn_temperature, "netcal temperature": netcal_temperature}
 
 
-def measure(sets: list[str], sizes: list[int], folder: Path, splits: int) -> Iterator[dict[str, Any]]:
+def measure(
+    sets: list[str], sizes: list[int], folder: Path, splits: int, only: list[str] | None = None
+) -> Iterator[dict[str, Any]]:
     for name in sets:
         for n in sizes:
             for seed in range(splits):
@@ -166,6 +168,8 @@ def measure(sets: list[str], sizes: list[int], folder: Path, splits: int) -> Ite
                     continue
                 (z, y), (fresh, truth) = drawn
                 for method, fit in methods(z.shape[1]).items():
+                    if only is not None and method not in only:
+                        continue
                     record: dict[str, Any] = {"set": name, "n": n, "split": seed, "method": method}
                     start = time.process_time()
                     try:
@@ -222,7 +226,8 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join([*FILES, "tail100", "tail1000"]))
     parser.add_argument("--sizes", default="50,200,1000,5000")
     parser.add_argument("--splits", type=int, default=5)
-    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--methods", help="only these, separated by commas")
+    parser.add_argument("--json", type=Path, required=True, help="what it holds and is not made again stays")
     options = parser.parse_args()
     if options.environment is not None:
         python = environment(options.environment)
@@ -238,10 +243,12 @@ def main() -> None:
 
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
-    records = []
-    for record in measure(options.sets.split(","), [int(n) for n in options.sizes.split(",")], options.logits,
-                          options.splits):  # fmt: skip
-        records.append(record)
+    records = json.loads(options.json.read_text())["records"] if options.json.exists() else []
+    sizes, only = [int(n) for n in options.sizes.split(",")], options.methods and options.methods.split(",")
+    key = ("set", "n", "split", "method")
+    made = list(measure(options.sets.split(","), sizes, options.logits, options.splits, only))
+    again = {tuple(r[k] for k in key) for r in made}
+    records = [r for r in records if tuple(r[k] for k in key) not in again] + made
     found = summary(records)
     options.json.write_text(json.dumps({**found, "records": records}, indent=1))
     for row in found["rows"]:

@@ -1,12 +1,17 @@
 """Which method, or which mixture of them: by cross-validated NLL, and by evidence where that can be computed.
 
-Every row is predicted by maps that were fitted on other rows (five folds; one fold where a fit takes seconds). The
-share of each candidate in a mixture of probabilities is how much it is believed (`credence.py`): half of its
-log-evidence and up to half of what it gains in cross-validation, from a prior that gives a fifth to the temperature.
+Every row is predicted by maps that were fitted on other rows (five folds; fewer once 2,000 rows have been held out,
+one where a fit takes seconds). The share of each candidate in a mixture of probabilities is how much it is believed
+(`credence.py`): half of its log-evidence and up to half of what it gains in cross-validation, from a prior that gives a
+fifth to the temperature. A weaker penalty is tried while the one before it is not ten nats behind the best.
+
+Many classes (above thirty, evidence takes too long) with five rows a class: shares are those of a pool of five members
+that maximise the likelihood of held-out rows (`pooling.py`), three pseudo-rows shared alike. Weak penalties win there,
+and members that differ mend each other: on simulated tails and networks the pool mostly beats its best member.
 
 A small share may go to the uniform distribution, against zeros that no map of the logits takes away: the share that
-maximises the cross-validated likelihood with twenty pseudo-rows, one in a hundred of them uniform (`pooling.py`), where
-it brings more than one nat in their sum.
+maximises the cross-validated likelihood with twenty pseudo-rows, one in a hundred of them uniform, where it brings more
+than one nat in their sum.
 
 Few rows so give a mixture that leans on what is simple, many a single map. Members below two hundredths are left out,
 and one above .95 is taken by itself. For each member the mean loss and its paired difference to what was taken get 95 %
@@ -24,19 +29,28 @@ from numpy.typing import NDArray
 
 from calibrant.calibration.adjustment import checked_ratio
 from calibrant.calibration.calibrators.base import Calibrator
-from calibrant.calibration.calibrators.estimation.credence import credences
+from calibrant.calibration.calibrators.estimation import credence
 from calibrant.calibration.calibrators.estimation.evidence import affordable, log_evidence
 from calibrant.calibration.calibrators.estimation.near import fit_near
-from calibrant.calibration.calibrators.estimation.pooling import FOLDS, HeldOut, folds_of, label_losses, shares
+from calibrant.calibration.calibrators.estimation.pooling import (
+    FOLDS,
+    HeldOut,
+    folds_of,
+    folds_worth,
+    label_losses,
+    shares,
+)
 from calibrant.calibration.calibrators.mixture import mixture
+from calibrant.calibration.calibrators.structured import near_inputs
 from calibrant.calibration.calibrators.temperature import steadied
 from calibrant.calibration.inputs import Floats, Labels, Weights
 from calibrant.calibration.intervals.means import mean_interval
-from calibrant.calibration.softmax import log_softmax
 from calibrant.errors import CalibrantError, ConfigError
 
 Fit = Callable[..., Calibrator]
 _LEAST_SHARE, _NEARLY_ALL = 0.02, 0.95
+_ROWS_A_CLASS = 5  # from which many classes are pooled
+_PSEUDO_ROWS = 3.0  # of that pool, the same share of them for each member
 _CLEAR = 1.0  # nats that a uniform share has to bring in the sum of the rows
 _WORK = 5e6  # rows x numbers of the largest map: beyond, one fold
 _TOO_LARGE = 1.2e9
@@ -53,8 +67,14 @@ class Member:
 
     @property
     def name(self) -> str:
-        said = ", ".join(f"{k} {v:g}" for k, v in self.options.items() if isinstance(v, float))
-        return f"{self.method} ({said})" if said else self.method
+        said = [f"{k} {v:g}" for k, v in self.options.items() if isinstance(v, float)]
+        said += ["on logits"] if self.options.get("inputs") == "logits" else []
+        return f"{self.method} ({', '.join(said)})" if said else self.method
+
+    @property
+    def path(self) -> tuple[str, Any]:
+        """Members that differ by their penalty alone."""
+        return self.method, self.options.get("inputs")
 
     @property
     def full(self) -> bool:
@@ -64,26 +84,34 @@ class Member:
         return classes * classes if self.full else 2 * classes
 
 
+def _near_temperature(part: float, **options: str) -> tuple[Member, ...]:
+    return tuple(Member("structured", {"penalty": s, **options}, part * p) for s, p in credence.PRIOR.items())
+
+
 # From simple to complex. Strengths of the penalty are members of their own: a mixture is steadier than a choice.
 MEMBERS = (
-    Member("temperature", {"steady": True}, 0.2),
-    Member("structured", {"penalty": 30.0}, 0.24),
-    Member("structured", {"penalty": 10.0}, 0.24),
-    Member("structured", {"penalty": 3.0}, 0.14),
-    Member("structured", {"penalty": 1.0}, 0.08),
-    Member("structured", {"penalty": 0.3}, 0.03),
-    Member("structured", {"penalty": 0.1}, 0.02),
+    Member("temperature", {"steady": True}, credence.OF_TEMPERATURE),
+    *_near_temperature(0.5),
+    *_near_temperature(0.5, inputs="logits"),
     Member("structured-vector", {"penalty": 0.3}, 0.02),
     Member("vector", {"penalty": 0.3}, 0.03),
 )
-# Where a fit takes long: one fold, and these.
+# Of many classes where a fit takes long.
 FEWER = (
-    Member("temperature", {"steady": True}, 0.2),
+    Member("temperature", {"steady": True}, credence.OF_TEMPERATURE),
     Member("structured-vector", {"penalty": 3.0}, 0.2),
     Member("structured-vector", {"penalty": 0.1}, 0.1),
     Member("vector", {"penalty": 0.3}, 0.1),
     Member("structured", {"penalty": 10.0}, 0.2),
     Member("structured", {"penalty": 1.0}, 0.2),
+)
+# Of many classes with rows enough to pool them by the likelihood of held-out rows.
+POOLED = (
+    Member("temperature", {"steady": True}),
+    Member("structured-vector", {"penalty": 0.03}),
+    Member("spline", {"mixture": False}),
+    Member("structured", {"penalty": 0.03}),
+    Member("structured", {"penalty": 0.03, "inputs": "logits"}),
 )
 
 
@@ -103,15 +131,20 @@ def choose(
     if n < 2 * folds:
         raise ConfigError(f"auto needs at least {2 * folds} rows, here are {n}", fix="use --method temperature")
     heavy = n * c * c > _WORK
-    usual = FEWER if heavy else MEMBERS
+    many = not affordable(c, full=True)
+    pooled = many and candidates is None and n >= _ROWS_A_CLASS * c
+    usual = POOLED if pooled else FEWER if heavy else tuple(m for m in MEMBERS if not (many and "inputs" in m.options))
     given = usual if candidates is None else tuple(Member(m) for m in candidates)
     members = [m for m in given if n * m.numbers(c) <= _TOO_LARGE]
-    masks = folds_of(n, folds, seed, 1 if heavy else None)
+    masks = folds_of(n, folds, seed, min(folds, folds_worth(n, heavy=heavy)))
     kept, found, failed = _held_out(fit, members, logits, labels, weights, masks, shared)
     if not kept:
         raise ConfigError("no candidate could be fitted: " + "; ".join(f"{k}: {v}" for k, v in failed.items()))
     nll = found.mean()
-    w = _shares(kept, found, logits, labels, weights, _offset(shared, c))
+    if pooled:
+        w = shares(found, np.ones(len(kept)), _PSEUDO_ROWS)
+    else:
+        w = _shares(kept, found, logits, labels, weights, _offset(shared, c))
     top = int(np.argmax(w))
     single = w[top] >= _NEARLY_ALL or bool(shared)  # a mixture inside a prior correction would not be one
     keep = [top] if single else [j for j, share in enumerate(w) if share >= _LEAST_SHARE]
@@ -170,7 +203,7 @@ def _shares(
         for j, member in enumerate(members):
             if member.method in _NEAR and "penalty" in member.options:
                 evidence[j] = _evidence(member, logits, labels, weights, offset)
-    return credences(np.array([m.prior for m in members]), gains, len(labels), evidence)
+    return credence.credences(np.array([m.prior for m in members]), gains, len(labels), evidence)
 
 
 def _evidence(
@@ -178,7 +211,7 @@ def _evidence(
 ) -> float:
     x = logits.astype(np.float64) / steadied(logits, labels, weights, offset=offset)
     if member.method != "vector":
-        x = log_softmax(x)
+        x = near_inputs(x, member.options.get("inputs", "log-probabilities"))
     strength = float(member.options["penalty"])
     found = fit_near(x, labels, weights, offset, strength, full=member.full, tolerance=1e-5)
     return log_evidence(found, x, labels, weights, offset, full=member.full)
@@ -198,8 +231,11 @@ def _held_out(
     offset = _offset(shared, logits.shape[1])
     shift = 0.0 if offset is None else -offset
     kept, losses, failed = [], [], {}
+    gains: dict[tuple[str, Any], list[float]] = {}
     for member in members:
         parts = []
+        if credence.hopeless(gains.get(member.path, [])):
+            continue
         try:
             for test in masks:
                 some = None if weights is None else weights[~test]
@@ -210,6 +246,8 @@ def _held_out(
             continue
         kept.append(member)
         losses.append(np.concatenate(parts))
+        gained = float((losses[0] - losses[-1]).sum()) * n / len(losses[0])
+        gains.setdefault(member.path, [0.0]).append(gained)
     rows = np.concatenate([np.flatnonzero(test) for test in masks])
     return kept, HeldOut(np.array(losses), w[rows], rows), failed
 

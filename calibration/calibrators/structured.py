@@ -72,7 +72,7 @@ def _fit(
         raise ConfigError(f"penalty is {penalty}, expected more than 0")
     z, c = logits.astype(np.float64), logits.shape[1]
     temperature = steadied(logits, labels, weights, offset=offset)
-    x = _centred(z / temperature) if inputs == "logits" else log_softmax(z / temperature)
+    x = near_inputs(z / temperature, inputs)
     found = (
         fit_averaged(x, labels, weights, offset, full=full, seed=seed)
         if penalty is None
@@ -86,6 +86,11 @@ def _fit(
         parameters = {"inputs": inputs, "temperature": temperature, "matrix": _matrix(found, c).tolist(), "bias": bias}
         return parameters, found.notes
     return {"inputs": inputs, "temperature": temperature, "weights": found.a.tolist(), "bias": bias}, found.notes
+
+
+def near_inputs(x: Matrix, inputs: str) -> Matrix:
+    """What the map acts on, of logits at their temperature."""
+    return _centred(x) if inputs == "logits" else log_softmax(x)
 
 
 def _matrix(found: Near, classes: int) -> Matrix:

@@ -32,6 +32,7 @@ from calibrant.calibration.softmax import row_dots
 log = logging.getLogger(__name__)
 
 LOWEST, HIGHEST = 1e-2, 1e2  # of T; beyond, the data want no finite temperature
+_STEADY_ROWS = 512
 _UNCERTAIN = 1 / 3  # of log T, one standard error
 _USUAL, _SPREAD = float(np.log(1.6)), 0.5  # of log T
 _SEPARATED = f"the logits separate the labels: the NLL falls until T = {LOWEST:g}, which is kept"
@@ -101,13 +102,27 @@ def steadied(
     from scipy.optimize import minimize_scalar
 
     n = float(len(labels)) if weights is None else float(weights.sum() ** 2 / np.dot(weights, weights))
+    step = max(1, len(labels) // _STEADY_ROWS)
+    some = (logits[::step], labels[::step], None if weights is None else weights[::step])
+    if some[2] is not None and not some[2].any():
+        some = (logits, labels, weights)
 
     def penalised(u: float) -> float:
         away = (u + _USUAL) / _SPREAD
-        return n * nll_pass(logits, labels, weights, offset, float(np.exp(u)))[0] + 0.5 * away * away
+        return n * nll_pass(*some, offset, float(np.exp(u)))[0] + 0.5 * away * away
 
-    bounds = (-float(np.log(HIGHEST)), -float(np.log(LOWEST)))
-    u = float(minimize_scalar(penalised, bounds=bounds, method="bounded", options={"xatol": 1e-4}).x)
+    # There may be two valleys, one at the prior and one far away: some rows tell which, all tell where its ground is.
+    low, high = -float(np.log(HIGHEST)), -float(np.log(LOWEST))
+    u = float(minimize_scalar(penalised, bounds=(low, high), method="bounded", options={"xatol": 1e-4}).x)
+    for _ in range(20 if step > 1 else 0):
+        b = float(np.exp(u))
+        _, g, h, _ = nll_pass(logits, labels, weights, offset, b)
+        slope = n * b * g + (u + _USUAL) / _SPREAD**2
+        curve = n * (b * b * h + max(b * g, 0.0)) + 1 / _SPREAD**2
+        moved = float(np.clip(-slope / curve, -0.5, 0.5))
+        u = float(np.clip(u + moved, low, high))
+        if abs(moved) < 1e-4:
+            break
     return float(f"{np.exp(-u):.9g}")
 
 

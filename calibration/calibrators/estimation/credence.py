@@ -19,19 +19,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
-# Of a temperature alone, and of maps around it under a penalty of these strengths.
-STRENGTHS = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1)
-FEWER = (30.0, 3.0, 0.3)  # where a fit takes long
-_PRIOR = {30.0: 0.25, 10.0: 0.25, 3.0: 0.15, 1.0: 0.08, 0.3: 0.04, 0.1: 0.03}
-_OF_TEMPERATURE = 0.2
+# What is believed before any row is seen: of a temperature alone, and, in proportion, of maps around it under a penalty
+# of each strength. `strengths.py` and `auto` read it here.
+OF_TEMPERATURE = 0.2
+PRIOR = {30.0: 0.25, 10.0: 0.25, 3.0: 0.15, 1.0: 0.08, 0.3: 0.04, 0.1: 0.03, 0.03: 0.02, 0.01: 0.01}
+STRENGTHS = tuple(PRIOR)
+FEWER = (10.0, 1.0, 0.1, 0.01)  # where a fit takes long
+_HOPELESS = 10.0  # nats behind another strength in the sum of the rows: weaker ones are not tried
 
 
 def prior_of(strengths: Sequence[float]) -> Vector:
-    """Of the temperature alone first, then of each strength; one that is left out gives its share to its neighbours."""
+    """Of the temperature alone first, then of each strength; one that is left out gives its share to its neighbour."""
     shares = np.zeros(len(strengths))
-    for known, share in _PRIOR.items():
+    for known, share in PRIOR.items():
         shares[int(np.argmin(np.abs(np.log(np.asarray(strengths) / known))))] += share
-    return np.append(_OF_TEMPERATURE, shares)
+    return np.append(OF_TEMPERATURE, shares * (1 - OF_TEMPERATURE) / shares.sum())
+
+
+def hopeless(gains: Sequence[float]) -> bool:
+    """Whether a path from strong to weak penalties has passed its best so far that what follows cannot count.
+
+    `gains`: of the strengths tried, in nats of the sum of all rows.
+    """
+    return len(gains) > 1 and gains[-1] < max(gains) - _HOPELESS
 
 
 def credences(prior: Vector, gains: Vector, rows: int, evidence: Vector | None = None) -> Vector:

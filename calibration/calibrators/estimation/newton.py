@@ -17,15 +17,16 @@ from calibrant.calibration.inputs import Labels, Weights
 from calibrant.calibration.softmax import softmax
 
 Vector = NDArray[np.float64]
+Rows = NDArray[np.float64] | NDArray[np.float32]
 NEWTON_PARAMETERS = 1000  # above, the Hessian takes longer than many gradients
 _CHUNK_NUMBERS = 1 << 20
 
 
 @dataclass(frozen=True)
 class Problem:
-    """x (N, C) inputs in float64. `full`: t is (C, C + 1) rows of A with bias; else t is (w, b) or (w)."""
+    """x (N, C) inputs, in whose precision passes are. `full`: t is (C, C + 1), rows of A and c; else (w, b) or w."""
 
-    x: Vector
+    x: Rows
     labels: Labels
     weights: Weights  # sum to one
     offset: Vector
@@ -34,30 +35,36 @@ class Problem:
 
     @classmethod
     def make(
-        cls, x: Vector, y: Labels, weights: Weights | None, offset: Vector | None, full: bool, bias: bool
+        cls,
+        x: Rows,
+        y: Labels,
+        weights: Weights | None,
+        offset: Vector | None,
+        full: bool,
+        bias: bool,
     ) -> Problem:
         w = np.full(len(y), 1.0 / len(y)) if weights is None else weights / weights.sum()
         return cls(x, y, w, np.zeros(x.shape[1]) if offset is None else offset, full, bias)
 
     @classmethod
-    def diagonal_map(
-        cls, x: Vector, y: Labels, weights: Weights | None, offset: Vector | None, *, bias: bool
-    ) -> Problem:
+    def diagonal_map(cls, x: Rows, y: Labels, weights: Weights | None, offset: Vector | None, *, bias: bool) -> Problem:
         return cls.make(x, y, weights, offset, False, bias)
 
     @classmethod
-    def full_map(cls, x: Vector, y: Labels, weights: Weights | None, offset: Vector | None) -> Problem:
+    def full_map(cls, x: Rows, y: Labels, weights: Weights | None, offset: Vector | None) -> Problem:
         return cls.make(x, y, weights, offset, True, True)
 
-    def outputs(self, t: Vector, x: Vector) -> Vector:
+    def outputs(self, t: Vector, x: Rows) -> Vector:
         c = x.shape[1]
+        s = t.astype(x.dtype, copy=False)
+        shift = self.offset.astype(x.dtype, copy=False)
         if self.full:
-            table = t.reshape(c, c + 1)
+            table = s.reshape(c, c + 1)
             u: Vector = x @ table[:, :-1].T
-            u += table[:, -1] + self.offset
+            u += table[:, -1] + shift
             return u
-        u = x * t[:c]
-        u += self.offset + (t[c:] if self.bias else 0.0)
+        u = x * s[:c]
+        u += shift + s[c:] if self.bias else shift
         return u
 
     def value_and_gradient(self, t: Vector, hessian: bool = False) -> tuple[float, Vector, Vector | None]:
@@ -80,7 +87,7 @@ class Problem:
             if second is not None:
                 self._add_hessian(second, u, x, w)
             u[here, y] -= 1.0
-            u *= w[:, None]
+            u *= w[:, None].astype(u.dtype, copy=False)
             if self.full:
                 table = gradient.reshape(c, c + 1)
                 table[:, :-1] += u.T @ x
@@ -98,8 +105,8 @@ class Problem:
         rows = max(64, _CHUNK_NUMBERS // c)
         for start in range(0, len(self.labels), rows):
             part = slice(start, start + rows)
-            p = softmax(self.outputs(t, self.x[part]))
-            h, squared = p * (1 - p) * self.weights[part, None], self.x[part] ** 2
+            p = softmax(self.outputs(t, self.x[part])).astype(self.x.dtype, copy=False)
+            h, squared = p * (1 - p) * self.weights[part, None].astype(p.dtype), self.x[part] ** 2
             first += h.T @ squared if self.full else np.einsum("ij,ij->j", h, squared)
             second += h.sum(axis=0)
         if self.full:

@@ -24,6 +24,7 @@ Vector = NDArray[np.float64]
 Fold = Callable[[Floats, Labels, Weights | None], Sequence[Step]]
 PSEUDO_ROWS = 20.0
 FOLDS = 5
+_ENOUGH = 2000
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,11 @@ def folds_of(rows: int, folds: int, seed: int, tried: int | None = None) -> list
     """Masks of the rows that are held out, one fold after another."""
     fold = np.random.default_rng(seed).permutation(rows) % folds
     return [fold == f for f in range(folds if tried is None else tried)]
+
+
+def folds_worth(rows: int, *, heavy: bool) -> int:
+    """How many of five folds are held out in turn: until 2,000 rows have been, one where a fit takes long."""
+    return 1 if heavy else min(FOLDS, max(1, -(-_ENOUGH * FOLDS // rows)))
 
 
 def label_losses(zeta: Vector, labels: Labels) -> Vector:

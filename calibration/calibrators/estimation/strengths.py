@@ -12,12 +12,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from calibrant.calibration.calibrators.estimation.credence import FEWER, STRENGTHS, credences, prior_of
+from calibrant.calibration.calibrators.estimation.credence import (
+    FEWER,
+    STRENGTHS,
+    credences,
+    hopeless,
+    prior_of,
+)
 from calibrant.calibration.calibrators.estimation.evidence import affordable, log_evidence
 from calibrant.calibration.calibrators.estimation.near import Near, fit_near, identity
 from calibrant.calibration.calibrators.estimation.newton import Vector
-from calibrant.calibration.calibrators.estimation.pooling import FOLDS, folds_of, label_losses
+from calibrant.calibration.calibrators.estimation.pooling import FOLDS, folds_of, folds_worth, label_losses
 from calibrant.calibration.calibrators.form import Matrix
 from calibrant.calibration.inputs import Labels, Weights
 
@@ -39,26 +46,17 @@ def fit_averaged(
     """The average, with the table of strengths in the notes; `strength` is that of the largest weight."""
     n, c = x.shape
     heavy = n * c * (c if full else 20) > _WORK
-    tried = (FEWER if heavy else STRENGTHS) if strengths is None else tuple(strengths)
+    every = tried = (FEWER if heavy else STRENGTHS) if strengths is None else tuple(strengths)
     names = ["none beyond the temperature", *(f"{s:g}" for s in tried)]
     w = np.ones(n) if weights is None else weights * (n / weights.sum())
     if n < 2 * FOLDS:
         return Near(np.ones(c), np.zeros(c), np.inf, {"strength": names[0]})
-    totals, rows = np.zeros(len(tried) + 1), 0.0
-    for test in folds_of(n, FOLDS, seed, 1 if heavy else None):
-        if not w[~test].sum() or not w[test].sum():
-            continue
-        found, rows = identity(c), rows + float(w[test].sum())
-        totals[0] += _loss(found, x[test], labels[test], w[test], offset)
-        for j, s in enumerate(tried):
-            start = found if j else None
-            found = fit_near(
-                x[~test], labels[~test], w[~test], offset, s, full=full, bias=bias, start=start, tolerance=1e-5
-            )
-            totals[j + 1] += _loss(found, x[test], labels[test], w[test], offset)
+    masks = folds_of(n, FOLDS, seed, folds_worth(n, heavy=heavy))
+    totals, rows = _held_out(x, labels, w, offset, tried, masks, full, bias)
+    tried, names = tried[: len(totals) - 1], names[: len(totals)]
     effective = n if weights is None else float(weights.sum() ** 2 / np.dot(weights, weights))
     gains = (totals[0] - totals) * effective / max(rows, 1.0)
-    prior = prior_of(tried)
+    prior = prior_of(every)[: len(totals)]
     maps = [identity(c)]
     if not affordable(c, full=full):
         share = credences(prior, gains, round(effective))
@@ -86,6 +84,38 @@ def fit_averaged(
     )
     shift = sum((s * m.c for s, m in zip(share, maps, strict=True)), start=np.zeros(c))
     return Near(np.asarray(a), shift, [np.inf, *tried][top], notes)
+
+
+def _held_out(
+    x: Matrix,
+    labels: Labels,
+    w: Vector,
+    offset: Vector | None,
+    strengths: Sequence[float],
+    masks: Sequence[NDArray[np.bool_]],
+    full: bool,
+    bias: bool,
+) -> tuple[Vector, float]:
+    """Losses of held-out rows, summed, without a map and under each strength; and their weight.
+
+    From strong to weak, until a strength is hopelessly behind: what comes after has no entry.
+    """
+    masks = [test for test in masks if w[~test].sum() and w[test].sum()]
+    rows = float(sum(w[test].sum() for test in masks))
+    maps = [identity(x.shape[1]) for _ in masks]
+    totals = [sum(_loss(m, x[test], labels[test], w[test], offset) for m, test in zip(maps, masks, strict=True))]
+    gains, small = [0.0], affordable(x.shape[1], full=full)
+    for j, s in enumerate(strengths):
+        if hopeless(gains):
+            break
+        for k, test in enumerate(masks):
+            start = maps[k] if j and small else None  # a large map ends before its optimum, from the same start always
+            maps[k] = fit_near(
+                x[~test], labels[~test], w[~test], offset, s, full=full, bias=bias, start=start, tolerance=1e-5
+            )
+        totals.append(sum(_loss(m, x[t], labels[t], w[t], offset) for m, t in zip(maps, masks, strict=True)))
+        gains.append((totals[0] - totals[-1]) * float(w.sum()) / max(rows, 1.0))
+    return np.array(totals), rows
 
 
 def _loss(found: Near, x: Matrix, labels: Labels, w: Vector, offset: Vector | None) -> float:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from calibrant.calibration.calibrators.estimation.logistic import fit_logistic
 from calibrant.calibration.calibrators.form import Form, Parameters, numbers
 from calibrant.calibration.calibrators.one_vs_rest.anchor import Fitted, anchored, beside, check_anchor
+from calibrant.calibration.calibrators.one_vs_rest.cells import MANY, counted
 from calibrant.calibration.calibrators.steps import (
     BetaMap,
     Step,
@@ -39,22 +40,28 @@ def fit_beta(
 def _fit_plain(logits: Floats, labels: Labels, weights: Weights | None) -> dict[str, Any]:
     log_p, log_rest = log_p_and_rest(logits)
     w = np.full(len(labels), 1.0 / len(labels)) if weights is None else weights / weights.sum()
-    rows = [_fit_class(log_p[:, k], log_rest[:, k], labels == k, w) for k in range(log_p.shape[1])]
+    rows = [_fit_class(log_p[:, k], log_rest[:, k], labels == k, w, log_p.size >= MANY) for k in range(log_p.shape[1])]
     a, b, c = np.array(rows).T
     return {"a": a.tolist(), "b": b.tolist(), "c": c.tolist()}
 
 
-def _fit_class(log_p: Vector, log_rest: Vector, positive: NDArray[np.bool_], w: Vector) -> tuple[float, float, float]:
+def _fit_class(
+    log_p: Vector, log_rest: Vector, positive: NDArray[np.bool_], w: Vector, many: bool = False
+) -> tuple[float, float, float]:
     share = float(np.dot(w, positive))
+    hits = w * positive
     if share <= 0.0 or share >= 1.0:
         # A class without rows (or with all): nothing to learn; keep the probability as it is.
         return 1.0, 1.0, 0.0
+    if many:
+        u, w, hits = counted(log_p - log_rest, positive, w)
+        log_p, log_rest = -np.logaddexp(0.0, -u), -np.logaddexp(0.0, u)
     features = np.stack([log_p, -log_rest, np.ones_like(log_p)], axis=1)
     slopes = [0, 1]
     while True:
         some = features[:, [*slopes, 2]]
         ridge = np.full(some.shape[1], _RIDGE)
-        t = fit_logistic(some, w * positive, w, np.zeros(len(ridge)), ridge)
+        t = fit_logistic(some, hits, w, np.zeros(len(ridge)), ridge)
         bad = [s for s, value in zip(slopes, t, strict=False) if value < 0]
         if not bad:
             break

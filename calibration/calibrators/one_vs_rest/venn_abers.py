@@ -27,9 +27,10 @@ from calibrant.calibration.calibrators.one_vs_rest.binning import (
     own_tempered_knots,
     tempered_knot_steps,
 )
+from calibrant.calibration.calibrators.one_vs_rest.cells import MANY, counted
 from calibrant.calibration.calibrators.temperature import steadied
 from calibrant.calibration.inputs import Floats, Labels, Weights
-from calibrant.calibration.softmax import softmax
+from calibrant.calibration.softmax import log_p_and_rest, softmax
 
 Vector = NDArray[np.float64]
 
@@ -45,11 +46,17 @@ def fit_venn_abers(
 
 def _plain(logits: Floats, labels: Labels, weights: Weights | None) -> dict[str, Any]:
     temperature = steadied(logits, labels, weights)
-    p = softmax(logits.astype(np.float64) / temperature)
+    z = logits.astype(np.float64) / temperature
     w = np.ones(len(labels))
     if weights is not None:  # the row that is added weighs as much as one effective row
         w = weights * (weights.sum() / np.dot(weights, weights))
-    knots = [_pieces(p[:, k], labels == k, w) for k in range(p.shape[1])]
+    if z.size >= MANY:
+        log_p, log_rest = log_p_and_rest(z)
+        cells = [counted(log_p[:, k] - log_rest[:, k], labels == k, w) for k in range(z.shape[1])]
+        knots = [_steps(1.0 / (1.0 + np.exp(-u)), size, hits) for u, size, hits in cells]
+    else:
+        p = softmax(z)
+        knots = [_pieces(p[:, k], labels == k, w) for k in range(p.shape[1])]
     found = {"x": [x.tolist() for x, _ in knots], "y": [y.tolist() for _, y in knots], "kind": "constant"}
     return {"temperature": temperature, **found}
 
@@ -60,7 +67,11 @@ def _pieces(scores: Vector, hit: NDArray[np.bool_], w: Vector) -> tuple[Vector, 
     size = np.bincount(index, w, len(x)).astype(np.float64)
     hits = np.bincount(index, w * hit, len(x)).astype(np.float64)
     used = size > 0
-    x, size, hits = x[used], size[used], hits[used]
+    return _steps(x[used], size[used], hits[used])
+
+
+def _steps(x: Vector, size: Vector, hits: Vector) -> tuple[Vector, Vector]:
+    """The same of different scores, each with its weight and that of its hits."""
     p1 = np.append(with_one(size, hits), 1.0)
     p0 = np.append(0.0, 1.0 - with_one(size[::-1], (size - hits)[::-1])[::-1])
     q = p1 / (1.0 - p0 + p1)

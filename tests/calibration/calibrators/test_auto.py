@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant.calibration import Calibrator, fit, metrics
-from calibrant.calibration.calibrators.auto import _interval
+from calibrant.calibration.calibrators.auto import POOLED, _interval
 from calibrant.calibration.report.fit_account import fit_account
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import ConfigError
@@ -97,3 +97,32 @@ def test_labels_that_no_logit_foresaw_bring_a_uniform_share_and_keep_a_loss_fini
     assert found.parameters["members"][-1]["parameters"]["weights"] == [0.0, 0.0, 1.0]
     assert 0.02 < found.parameters["weights"][-1] < 0.12  # 4/3 of a twentieth at most
     assert found.probabilities(z * 100).min() >= found.parameters["weights"][-1] / 4 - 1e-9
+
+
+def test_many_classes_are_pooled() -> None:
+    # Noisy copies of the right weights: what the classes say of each other is wrong, which a full map can mend.
+    rng = np.random.default_rng(0)
+    means = rng.normal(0, 0.5, (32, 16))
+    learned = means + rng.normal(0, 0.5, means.shape)
+
+    def rows(n: int) -> tuple[np.ndarray, np.ndarray]:
+        y = rng.integers(0, 32, n)
+        x = means[y] + rng.normal(size=(n, 16))
+        return 2 * (x @ learned.T - 0.5 * (learned**2).sum(axis=1)), y
+
+    (z, y), (fresh, truth) = rows(800), rows(4000)
+    found = fit("auto", z, y)
+    loss = metrics.nll(found.probabilities(fresh), truth)
+    members = [Calibrator(m["method"], 32, m["parameters"], {}, {}) for m in found.parameters["members"]]
+    assert len(members) >= 2
+    assert {m.method for m in members} <= {*(m.method for m in POOLED), "ensemble-temperature"}
+    losses = [metrics.nll(m.probabilities(fresh), truth) for m in members]
+    assert loss <= np.dot(found.parameters["weights"], losses)  # which is what pooling promises
+    assert loss < metrics.nll(fit("temperature", z, y).probabilities(fresh), truth) - 0.1
+
+
+def test_few_rows_of_many_classes_are_not_pooled() -> None:
+    z, y = drawn(150, np.zeros(35))
+    names = set(fit("auto", z, y).fit["auto"]["methods"])
+    assert "structured (penalty 30)" in names
+    assert not any("on logits" in name for name in names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.calibration.calibrators.estimation.credence import FEWER, STRENGTHS, credences, prior_of
+from calibrant.calibration.calibrators.estimation.credence import FEWER, STRENGTHS, credences, hopeless, prior_of
 
 
 def test_shares_by_hand() -> None:
@@ -23,3 +23,9 @@ def test_the_prior_is_all_given_away(strengths: tuple[float, ...]) -> None:
     assert len(prior) == len(strengths) + 1
     assert prior.sum() == pytest.approx(1.0)
     assert prior[0] == pytest.approx(0.2)
+
+
+def test_a_path_ends_ten_nats_behind_its_best() -> None:
+    assert not hopeless([0.0])
+    assert not hopeless([0.0, 30.0, 20.5])
+    assert hopeless([0.0, 30.0, 19.5])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from calibrant.calibration.calibrators.estimation import near
 from calibrant.calibration.calibrators.estimation.near import fit_near
 from calibrant.calibration.softmax import log_softmax, softmax
 
@@ -27,3 +28,14 @@ def test_a_stronger_penalty_stays_nearer() -> None:
     x, y = drawn(300, np.array([1.5, 0.0, -1.5]), 3)
     sizes = [float(np.abs(fit_near(x, y, None, None, s, full=True).c).sum()) for s in (100.0, 1.0, 0.01)]
     assert sizes == sorted(sizes)
+
+
+def test_single_precision_finds_the_map_of_double_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = drawn(400, np.array([1.5, 0.0, 0.0, -1.5]), 4)
+    double = fit_near(x, y, None, None, 0.3, full=True)
+    monkeypatch.setattr(near, "_SINGLE", 1.0)
+    single = fit_near(x, y, None, None, 0.3, full=True)
+    losses = [-log_softmax(found(x))[np.arange(400), y].mean() for found in (double, single)]
+    assert not np.array_equal(single.a, double.a)
+    assert single.a.dtype == np.float64
+    assert losses[1] == pytest.approx(losses[0], abs=1e-4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.calibration.calibrators.estimation.pooling import HeldOut, folds_of, shares
+from calibrant.calibration.calibrators.estimation.pooling import HeldOut, folds_of, folds_worth, shares
 
 
 def made(rows: int) -> HeldOut:
@@ -30,3 +30,8 @@ def test_folds_share_the_rows_out() -> None:
     masks = folds_of(23, 5, 0)
     assert np.array_equal(np.sum(masks, axis=0), np.ones(23))
     assert len(folds_of(23, 5, 0, 1)) == 1
+
+
+def test_folds_are_held_out_until_two_thousand_rows_have_been() -> None:
+    assert [folds_worth(n, heavy=False) for n in (100, 2000, 5000, 10_000, 90_000)] == [5, 5, 2, 1, 1]
+    assert folds_worth(100, heavy=True) == 1
