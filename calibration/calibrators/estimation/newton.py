@@ -17,7 +17,7 @@ from calibrant.calibration.inputs import Labels, Weights
 from calibrant.calibration.softmax import softmax
 
 Vector = NDArray[np.float64]
-Rows = NDArray[np.float64] | NDArray[np.float32]
+Rows = NDArray[Any]  # float64 or float32
 NEWTON_PARAMETERS = 1000  # above, the Hessian takes longer than many gradients
 _CHUNK_NUMBERS = 1 << 20
 

@@ -18,7 +18,8 @@ def counted(u: Vector, hit: NDArray[np.bool_], w: Vector) -> tuple[Vector, Vecto
     """(log-odds, weight, weight of the hits) of each cell that holds rows, from the least on."""
     index = np.rint((np.clip(u, -_FARTHEST, _FARTHEST) + _FARTHEST) / _WIDTH).astype(np.int64)
     count = round(2 * _FARTHEST / _WIDTH) + 1
-    size = np.bincount(index, w, count)
-    hits = np.bincount(index[hit], w[hit], count)
+    size = np.bincount(index, w, count).astype(np.float64)
+    hits = np.bincount(index[hit], w[hit], count).astype(np.float64)
     used = size > 0
-    return np.flatnonzero(used) * _WIDTH - _FARTHEST, size[used], hits[used]
+    middle: Vector = np.flatnonzero(used).astype(np.float64) * _WIDTH - _FARTHEST
+    return middle, size[used], hits[used]
