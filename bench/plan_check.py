@@ -3,8 +3,9 @@
     python bench/plan_check.py MODEL.onnx [--seconds 20] [--rounds 3]
 
 The server has one core, its callers another; requests of one row come at random, the simulation gets a stream of the
-same law. Rounds of all loads take turns, and a figure is the median of the rounds, since a machine that is not quiet
-takes from every one of them.
+same law. The callers are Python and send a few hundred requests a second from a core: take a model of some
+milliseconds a row, or they are what is measured. Rounds of all loads take turns, and a figure is the median of the
+rounds, since a machine that is not quiet takes from every one of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Progress bars and plain tables for the command line.
+"""Progress bars, times and plain tables for the command line.
 
 Where no terminal is, a line goes to stderr now and then ("what: 12 of 60 unit"), the first after ten seconds of work,
 the next ones ever more rarely. CALIBRANT_PROGRESS in the environment says otherwise: `lines` for two a second, for a
@@ -77,6 +77,13 @@ def _lines(items: Iterable[T], what: str, total: int | None, unit: str) -> Itera
     for item in items:
         yield item
         shown.update()
+
+
+def spoken(seconds: float) -> str:
+    """A time as one says it: 40 s, 12 min, 2.5 h."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, left: int = 1) -> str:

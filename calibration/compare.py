@@ -29,7 +29,7 @@ from calibrant.calibration.subjects import subjects
 from calibrant.errors import ConfigError, DataError
 
 Vector = NDArray[np.float64]
-_FEWEST_WRONG = 3  # rows
+FEWEST_WRONG = 3  # rows
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def compare(first: ArrayLike, second: ArrayLike, labels: ArrayLike, *, bins: int
         out["accuracy"] = replace(out["accuracy"], low=low, high=high)
     values = [ece_of(read_rows(p, y).bins(bins)) for p in (a, b)]
     out["ece"] = _difference(values[0], values[1], terms[1]["ece"] - terms[0]["ece"])
-    if ((terms[0]["accuracy"] + terms[1]["accuracy"]) < 2).sum() < _FEWEST_WRONG:
+    if ((terms[0]["accuracy"] + terms[1]["accuracy"]) < 2).sum() < FEWEST_WRONG:
         out |= {name: replace(out[name], low=None, high=None) for name in ("nll", "brier", "ece")}
     return out
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from calibrant.artifacts.model_card import Prior
 from calibrant.artifacts.predictions import FOLD, OUT_OF_FOLD, Predictions
 from calibrant.calibration.calibrators import Calibrator, fit
+from calibrant.calibration.calibrators.auto import again
 from calibrant.errors import ConfigError
 from calibrant.shares import class_weights
 
@@ -22,21 +24,22 @@ def cross_fitted(
 ) -> NDArray[np.float64]:  # fmt: skip
     """Calibrated logits of each row, by a calibrator fitted on the other folds: so many, or the one given of each row.
 
-    Under "auto" the folds take the method that was chosen on all rows.
+    Under "auto" the folds take what was chosen on all rows.
     """
-    if method == "auto" and chosen is not None:
-        method = chosen.method
+    made: Callable[..., Calibrator] = partial(fit, method)
+    if chosen is not None and (method == "auto" or chosen.method == "mixture"):
+        made = partial(again, fit, chosen)
         options = {k: v for k, v in options.items() if k in ("log_prior_ratio", "strength")}
     n = len(labels)
     fold = folds if isinstance(folds, np.ndarray) else drawn_folds(n, folds, seed=seed)
     numbers = np.unique(fold)
     if len(numbers) < 2:
-        return (chosen or fit(method, logits, labels, weights=weights, **options)).logits(logits)
+        return (chosen or made(logits, labels, weights=weights, **options)).logits(logits)
     out = np.empty(logits.shape, np.float64)
     for f in numbers:
         test, train = fold == f, fold != f
         w = None if weights is None else weights[train]
-        out[test] = fit(method, logits[train], labels[train], weights=w, **options).logits(logits[test])
+        out[test] = made(logits[train], labels[train], weights=w, **options).logits(logits[test])
     return out
 
 

@@ -44,6 +44,9 @@ def export() -> None:
 @click.option(
     "--input", "input", type=_INPUTS, help="uint8 (NHWC, normalised in the graph) or float32 (NCHW, normalised by you)."
 )
+@click.option(
+    "--head-only", is_flag=True, default=None, help="Of a run of calibrant head: without its backbone, on feature rows."
+)
 @click.option("--features/--no-features", default=None, help="Also put out the feature vector.")
 @click.option("--ood", type=_SCORES, help="Add an out-of-distribution score: energy, max-softmax or feature-norm.")
 @click.option("--opset", type=int, help="ONNX opset, 18 unless given.")

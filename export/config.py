@@ -8,7 +8,7 @@ from typing import Literal
 
 from calibrant.errors import ConfigError
 
-Input = Literal["uint8", "float32"]
+Input = Literal["uint8", "float32", "rows"]  # rows: features of a head without its backbone
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class ExportConfig:
     target_prior: str | None = None  # as calibrant.priors reads it
     prior_floor: float | None = None
     knobs: Literal["baked", "runtime", "required"] = "baked"
-    input: Input = "uint8"
+    input: Literal["uint8", "float32"] = "uint8"
+    head_only: bool = False  # of a head run: the head without its backbone, on rows of features
     features: bool = False  # the output `features`
     ood: Literal["none", "energy", "max-softmax", "feature-norm"] = "none"
     opset: int = 18

@@ -175,7 +175,10 @@ def set_threshold(path: str | Path, abstain_below: float | None, *, out: str | P
 
 
 def relabel(path: str | Path, names: Sequence[str] | Mapping[str, str], *, out: str | Path | None = None) -> ModelCard:
-    """Other class names: all of them in order, or a table from old to new."""
+    """Other class names: all of them in order, or a table from old to new.
+
+    Pictures in folders of the names before are still read as what they are.
+    """
     file, card = _open(path, out)
     if isinstance(names, Mapping):
         for old in names:
@@ -187,7 +190,9 @@ def relabel(path: str | Path, names: Sequence[str] | Mapping[str, str], *, out: 
     if len(set(names)) != len(names) or not all(names):
         raise DataError("class names must be different and not empty", where=path)
     changed = sum(a != b for a, b in zip(names, card.classes, strict=True))
-    return _restamped(file, replace(card, classes=tuple(map(str, names))), f"relabelled {changed} classes", out)
+    former = card.former_classes or card.classes
+    card = replace(card, classes=tuple(map(str, names)), former_classes=former)
+    return _restamped(file, card, f"relabelled {changed} classes", out)
 
 
 def restamp(path: str | Path, card: ModelCard) -> ModelCard:

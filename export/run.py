@@ -16,7 +16,7 @@ from calibrant.errors import CheckFailed, ConfigError, DataError, ModelError
 from calibrant.export.checks import speed
 from calibrant.export.checks.parity import Comparison
 from calibrant.export.checks.stored_predictions import check_predictions, find_predictions, line
-from calibrant.export.config import ExportConfig
+from calibrant.export.config import ExportConfig, Input
 from calibrant.export.edit import restamp
 from calibrant.export.graph.fit_context import threshold, warn_if_moved
 from calibrant.export.graph.reference import TorchReference, prepare
@@ -30,7 +30,10 @@ from calibrant.images.preprocessing import Preprocessing
 from calibrant.priors import read_target
 from calibrant.train.config import DataConfig
 from calibrant.train.data.sources import listed
-from calibrant.train.run.folder import TrainedModel, load_run, read_config
+from calibrant.train.heads.alone import HEAD_MODEL
+from calibrant.train.heads.features.cache import FeatureCache
+from calibrant.train.heads.run import HEAD_FILE
+from calibrant.train.run.folder import MODEL_FILE, TrainedModel, load_run, read_config, sha256_of
 
 log = logging.getLogger(__name__)
 REAL_IMAGES = 32
@@ -43,12 +46,17 @@ def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportC
     Images of the run's own data (or of `config.images`) take part in the comparison with torch.
     """
     config = config or ExportConfig()
-    trained = run if isinstance(run, TrainedModel) else load_run(run)
+    trained = run if isinstance(run, TrainedModel) else _trained(Path(run), config)
     calibrator = None if config.calibrator is None else Calibrator.load(config.calibrator)
     _check_calibrator(calibrator, trained, config)
     target = _target(config, trained)
-    images = own_images(trained) if config.images is None else list_images(config.images)
-    real = None if images is None else real_images(images, trained.preprocessing, input=config.input)
+    images: ImageListing | None = None
+    real: NDArray[Any] | None = None
+    if config.head_only:
+        real = own_rows(trained)
+    else:
+        images = own_images(trained) if config.images is None else list_images(config.images)
+        real = None if images is None else real_images(images, trained.preprocessing, input=config.input)
     card = export_onnx(
         trained.network,
         path,
@@ -61,7 +69,12 @@ def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportC
         adjust=config.adjust,
         prior_floor=config.prior_floor,
         knobs=config.knobs,
-        interface=Interface(config.input, config.outputs(), ood_block(config.ood, trained.feature_norm), config.opset),
+        interface=Interface(
+            "rows" if config.head_only else config.input,
+            config.outputs(),
+            ood_block(config.ood, trained.feature_norm),
+            config.opset,
+        ),
         abstain_below=config.abstain_below,
         about=_about(config, trained, calibrator),
         comparison=Comparison(real) if config.verify else None,
@@ -70,13 +83,46 @@ def export_run(run: str | Path | TrainedModel, path: str | Path, config: ExportC
     warn_of_moved_sets(card)
     if config.abstain_below is None and card.calibrator is not None:
         card = restamp(path, replace(card, abstain_below=threshold(card.calibrator, card.prior)))
-    if not config.verify:
+    if not config.verify or config.head_only:  # a head's own speed says nothing of a network
         return card
     card = restamp(Path(path), replace(card, metrics={**card.metrics, **speed.measure(path, card)}))
     stored = find_predictions(trained.run)
     if stored is None or images is None:
         return card
     return _check_stored(Path(path), card, stored, images)
+
+
+def _trained(run: Path, config: ExportConfig) -> TrainedModel:
+    if not config.head_only:
+        return load_run(run)
+    if config.images is not None or config.input != "uint8":
+        name = "--images" if config.images is not None else "--input"
+        raise ConfigError("a head alone takes rows of features, no pictures", where=name, fix="leave it out")
+    return head_of(run)
+
+
+def head_of(run: Path) -> TrainedModel:
+    """The head of a run without its backbone."""
+    file = run / HEAD_MODEL
+    if not file.is_file():
+        fix = "train the head again" if (run / HEAD_FILE).is_file() else "name a run of calibrant head"
+        raise ModelError(f"has no {HEAD_MODEL}, so there is no head without a backbone", where=run, fix=fix)
+    trained, whole = load_run(file), run / MODEL_FILE
+    # Predictions and calibrators name the file of both together, where there is one.
+    return replace(trained, sha256=sha256_of(whole)) if whole.is_file() else trained
+
+
+def own_rows(trained: TrainedModel) -> NDArray[np.float32] | None:
+    """Features that the head was measured on, if they are still there."""
+    try:
+        cache = FeatureCache.open(read_config(trained.run)["features"]["path"])
+        split = "test" if "test" in cache.splits() else cache.splits()[0]
+        features = cache.read(split, cache.manifest.views[0]).features
+    except Exception as error:  # a run without its features still exports; random rows are compared
+        log.debug("no features of the run (%s)", error)
+        return None
+    chosen: NDArray[np.float32] = features[np.unique(np.linspace(0, len(features) - 1, REAL_IMAGES).astype(int))]
+    return chosen
 
 
 def _about(config: ExportConfig, trained: TrainedModel, calibrator: Calibrator | None) -> About:
@@ -171,5 +217,6 @@ def reference_of(trained: TrainedModel, card: ModelCard) -> TorchReference:
     """The run behind the formula of a card: what the deployed file must say."""
     from calibrant.export.graph.assemble import calibrator_of
 
-    body = Body(prepare(trained.network), card.preprocessing, "uint8" if card.input.dtype == "uint8" else "float32")
+    kind: Input = "rows" if not card.input.pictures else "uint8" if card.input.dtype == "uint8" else "float32"
+    body = Body(prepare(trained.network), card.preprocessing, kind)
     return TorchReference(body.eval(), len(card.classes), card, calibrator_of(card))

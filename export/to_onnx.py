@@ -23,6 +23,7 @@ from calibrant.errors import CheckFailed, ModelError
 from calibrant.export.checks.failure import explain, failure
 from calibrant.export.checks.golden import with_golden_rows
 from calibrant.export.checks.parity import Comparison, compare
+from calibrant.export.config import Input
 from calibrant.export.graph.assemble import build_tail, knob_defaults, write_deployed
 from calibrant.export.graph.cutting import cut, rename
 from calibrant.export.graph.fold import check_temperatures
@@ -37,6 +38,11 @@ from calibrant.export.graph.wrapper import Body, split_outputs
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.runtime import runtime
 
+_INPUTS: dict[Input, InputSpec] = {
+    "uint8": InputSpec(),
+    "float32": InputSpec(dtype="float32", layout="NCHW"),
+    "rows": InputSpec("rows", "float32", "NF"),
+}
 IR_VERSION = 8  # what onnxruntime 1.16 of 2023 still reads; the exporter's own is newer for nothing that we use
 
 
@@ -85,7 +91,7 @@ def export_onnx(
         classes=classes,
         preprocessing=preprocessing,
         name=about.name or path.stem,
-        input=InputSpec(dtype=interface.input, layout="NHWC" if interface.input == "uint8" else "NCHW"),
+        input=_INPUTS[interface.input],
         outputs=tuple(o for o in OUTPUTS if o in interface.named),
         class_temperatures=None if taus is None else tuple(map(float, taus)),
         gauge=trained.gauge,

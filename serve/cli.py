@@ -33,7 +33,7 @@ _TABLES = "calibrant.serve.tables"
 
 
 @click.command()
-@click.argument("models", nargs=-1, required=True, metavar="[NAME[@VERSION]=]MODEL.onnx|FOLDER ...")
+@click.argument("models", nargs=-1, required=True, metavar="[NAME[@VERSION]=]MODEL.onnx|FOLDER|s3://BUCKET/FOLDER ...")
 @click.option("--name", help="Name of the model in the addresses. [default: from the file]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is every one.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
@@ -97,7 +97,18 @@ _TABLES = "calibrant.serve.tables"
     help="Of one file of the feedback log.",
 )
 @click.option("--log-float16", is_flag=True, help="Keep logits as float16 in the log: half the room.")
-@click.option("--canary", "canaries", multiple=True, metavar="NAME@VERSION=SHARE", help="Send a share of the requests.")
+@click.option(
+    "--canary",
+    "canaries",
+    multiple=True,
+    metavar="NAME@VERSION=SHARE",
+    help="Send a share of the requests; NAME@newest: to each version that comes.",
+)
+@click.option(
+    "--canary-auto",
+    is_flag=True,
+    help="Promote or roll back canaries by calibration, latency and errors; [canary_rules] of --config says when.",
+)
 @click.option(
     "--shadow", "shadows", multiple=True, metavar="NAME@VERSION=SHARE", help="Send copies, answer from others."
 )
@@ -174,7 +185,7 @@ _TABLES = "calibrant.serve.tables"
     expose_value=False,
     callback=_read_config,
     metavar="FILE.toml",
-    help="Options by their names, tables [limits] and [watch]; the command line comes first.",
+    help="Options by their names, tables [limits], [watch] and [canary_rules]; the command line comes first.",
 )
 @click.option("--check", is_flag=True, help="Load and check everything, say what is there, and end.")
 @click.option("--quiet", is_flag=True, help="Warnings and errors only on stderr.")
@@ -210,18 +221,22 @@ def serve(
     """
     import dataclasses
 
+    from calibrant.calibration.monitoring.canary import CanaryRules
     from calibrant.errors import ConfigError
     from calibrant.serve.config import ModelSpec, ServeConfig, Share
     from calibrant.serve.limits import THIS_MACHINE, Limits
+    from calibrant.serve.models.remote_folder import is_address
     from calibrant.serve.monitor.config import MonitorConfig
     from calibrant.serve.processes.workers import Seat, Supervisor
 
     tables = click.get_current_context().meta.get(_TABLES, {})
     seat = Seat.from_environment()
-    folders = tuple(Path(text) for text in models if Path(text).is_dir())
-    specs = [ModelSpec.parse(text) for text in models if not Path(text).is_dir()]
+    remote = tuple(text for text in models if is_address(text))
+    here = [text for text in models if text not in remote]
+    folders = tuple(Path(text) for text in here if Path(text).is_dir())
+    specs = [ModelSpec.parse(text) for text in here if not Path(text).is_dir()]
     if name is not None:
-        if len(specs) != 1 or folders:
+        if len(specs) != 1 or folders or remote:
             raise ConfigError(f"--name is for one model, and there are {len(models)}", where="calibrant serve")
         specs = [dataclasses.replace(specs[0], name=name)]
     _log_to_stderr(
@@ -230,6 +245,7 @@ def serve(
     config = ServeConfig(
         specs,
         folders=folders,
+        remote=remote,
         providers=providers or None,
         trusted_proxies=trusted_proxies or THIS_MACHINE,
         grace_seconds=grace,
@@ -244,6 +260,7 @@ def serve(
             half=log_float16,
             **tables.get("watch", {}),
         ),
+        canary_rules=CanaryRules(**tables.get("canary_rules", {})),
         **options,
     )
     if check:

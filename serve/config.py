@@ -9,6 +9,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
 
+from calibrant.calibration.monitoring.canary import CanaryRules
 from calibrant.errors import ConfigError
 from calibrant.serve.access import Token, read_tokens
 from calibrant.serve.limits import THIS_MACHINE, Limits
@@ -59,6 +60,7 @@ class Share:
 class ServeConfig:
     models: Sequence[ModelSpec] = ()
     folders: tuple[Path, ...] = ()  # in which models lie
+    remote: tuple[str, ...] = ()  # folders of object storage
     model_control: Literal["poll", "explicit"] = "poll"  # of the folders: all that comes, or what is asked for
     load: tuple[str, ...] = ()  # at the start, where that is explicit
     model_memory: int | None = None  # MiB of the files that are loaded from folders at once
@@ -84,6 +86,8 @@ class ServeConfig:
     feedback_log: Path | None = None  # implies monitor
     baseline: Path | None = None  # labelled predictions: what calibration counts as normal
     canaries: tuple[Share, ...] = ()
+    canary_auto: bool = False  # promoted or rolled back by `canary_rules`
+    canary_rules: CanaryRules = field(default_factory=CanaryRules)
     shadows: tuple[Share, ...] = ()
     trusted_proxies: tuple[str, ...] = THIS_MACHINE  # networks whose addresses stand for many callers
     limits: Limits = field(default_factory=Limits)
@@ -95,12 +99,20 @@ class ServeConfig:
             ("--model-control", self.model_control != "poll"),
             ("--model-memory", self.model_memory is not None),
         ):
-            if given and not self.folders:
+            if given and not (self.folders or self.remote):
                 raise ConfigError("is about a folder of models, and none is given", where=option)
         if self.load and self.model_control != "explicit":
             raise ConfigError("all models are loaded unless --model-control is explicit", where="--load")
         if self.tls_key is not None and self.tls_cert is None:
             raise ConfigError("needs the certificate that it belongs to", where="--tls-key", fix="give --tls-cert too")
+        if self.canary_auto and not self.canaries:
+            raise ConfigError("decides nothing without --canary", where="--canary-auto")
+        if self.canary_auto and self.canary_rules.labels and not (self.monitor or self.feedback_log):
+            raise ConfigError(
+                "goes by labels, which need --monitor or --feedback-log",
+                where="--canary-auto",
+                fix="or say labels = 0 in [canary_rules] of the --config file",
+            )
         if self.token == "":
             raise ConfigError("is empty, which would guard nothing", where="--token")
         if self.token is not None and not all("!" <= c <= "~" for c in self.token):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from calibrant.serve.config import ServeConfig
 from calibrant.serve.engine.session import Session
 from calibrant.serve.models.acceptance import check_golden_rows
 from calibrant.serve.models.folder import models_in
+from calibrant.serve.models.remote_folder import RemoteFolder
+from calibrant.serve.models.repository import NEWEST
 from calibrant.serve.monitor.baseline import read_baseline
 from calibrant.serve.processes.listener import certificate
 
@@ -23,6 +26,12 @@ def checked(config: ServeConfig) -> Iterator[str]:
         certificate(config.tls_cert, config.tls_key)
         yield f"certificate {config.tls_cert}"
     files = [(spec.name, spec.version, spec.path) for spec in config.models]
+    for address in config.remote:
+        with tempfile.TemporaryDirectory() as copies:
+            remote = RemoteFolder(address, Path(copies))
+            remote.fetch()
+            found = models_in(remote.folder)
+            yield f"{address}: {len(found)} model(s): {', '.join(f'{n}@{v}' for n, v in sorted(found))}"
     for folder in config.folders:
         files += [(name, version, path) for (name, version), path in models_in(folder).items()]
     seen: dict[tuple[str, str], Path] = {}
@@ -41,5 +50,7 @@ def checked(config: ServeConfig) -> Iterator[str]:
         yield f"{key[0]} version {version}: {path}, {classes}, {session.providers[0]}, {golden}"
     for option, shares in (("--canary", config.canaries), ("--shadow", config.shadows)):
         for share in shares:
+            if share.version == NEWEST and option == "--canary" and share.name in {name for name, _ in seen}:
+                continue
             if (share.name, share.version) not in seen:
                 raise ConfigError(f'no model "{share.name}@{share.version}"', where=option)

@@ -11,6 +11,9 @@
     [watch]                            # fields of serve.monitor.config.MonitorConfig
     window = 5000
 
+    [canary_rules]                     # fields of calibration.monitoring.canary.CanaryRules
+    ece_gain = 0.03
+
 What stands on the command line comes before what stands in the file.
 """
 
@@ -24,13 +27,15 @@ from typing import Any
 
 import click
 
+from calibrant.calibration.monitoring.canary import CanaryRules
 from calibrant.config import build, read_toml
 from calibrant.errors import ConfigError, did_you_mean
 from calibrant.serve.limits import Limits
+from calibrant.serve.models.remote_folder import is_address
 from calibrant.serve.monitor.config import MonitorConfig
 
 NOT_IN_A_FILE = ("config", "check", "help")
-TABLES: dict[str, type[Any]] = {"limits": Limits, "watch": MonitorConfig}
+TABLES: dict[str, type[Any]] = {"limits": Limits, "watch": MonitorConfig, "canary_rules": CanaryRules}
 # Fields of the tables that are options, and are said there only.
 OPTIONS = {"max_body": "max_body (MiB)", "max_wait": "max_wait", "sample": "sample", "keep_days": "keep_days",
            "keep_gib": "keep_gib", "segment_bytes": "segment_mib"}  # fmt: skip
@@ -97,5 +102,7 @@ def _value(parameter: click.Parameter, key: str, value: Any, path: Path) -> Any:
 
 def _model(text: str, folder: Path) -> str:
     """[NAME[@VERSION]=]PATH with the path seen from the file."""
+    if is_address(text):
+        return text
     name, equals, where = text.rpartition("=")
     return str(folder / text) if (folder / text).exists() or not equals else f"{name}={folder / where}"

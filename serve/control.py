@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from calibrant._version import __version__
+from calibrant.serve.canaries import Canaries
 from calibrant.serve.models import description
 from calibrant.serve.models.model import Model
 from calibrant.serve.models.reload import Lifecycle
@@ -32,6 +33,7 @@ class Control:
         self.accepting = True  # until the server is told to stop
         self.starting = False  # loading, or sharing out what was loaded
         self.others: OtherWorkers | None = None
+        self.canaries: Canaries | None = None
         self.monitors: Sequence[Monitor] = ()  # all that the server has, of retired files too
         self.flush: Callable[[], None] = _nothing  # of the monitors
 
@@ -101,6 +103,16 @@ class Control:
             await self.lifecycle.unload(name)
         if self.others is not None and everywhere:
             await self.others.unload(name)
+
+    def canary(self, name: str) -> dict[str, Any]:
+        """The canary of a model, and what was decided about earlier ones."""
+        self.model(name, None)
+        return {"model": name, "canary": None, "decided": []} if self.canaries is None else self.canaries.report(name)
+
+    def require_canaries(self) -> Canaries:
+        if self.canaries is None:
+            raise NotFound("this server has no canaries")
+        return self.canaries
 
     # ---- labels and what they tell
 

@@ -39,6 +39,7 @@ class Ticket:
     """A request under way: when its last byte came (time.monotonic), and its place in the queue."""
 
     received: float
+    drawn: bool = False  # the caller named no version
     job: Job | None = None
     ran: tuple[float, float, float, int] | None = None  # queued, started, finished, rows; what is left of the job
 
@@ -108,10 +109,9 @@ class Inference:
         return model
 
     def _choose(self, name: str, version: str | None) -> Model:
-        if version is None and (canary := self.repository.canaries.get(name)) is not None:
-            chosen, share = canary
-            if self._dice.random() < share and chosen in self.repository.models.get(name, {}):
-                return self.repository.get(name, chosen)
+        canary = self.repository.canaries.get(name) if version is None else None
+        if canary is not None and self._dice.random() < canary.share and self.repository.has(name, canary.version):
+            return self.repository.get(name, canary.version)
         return self.repository.get(name, version)
 
     def _only_model(self) -> str:
@@ -123,7 +123,10 @@ class Inference:
     def failed(self, model: Model, ticket: Ticket, error: Exception) -> Refusal:
         """Counts a request that gets no answer; the name of what went wrong."""
         model.failed(ticket.received)
-        return Refusal.of(error)
+        refusal = Refusal.of(error)
+        if model.trial is not None and ticket.drawn and refusal.status >= 500:
+            model.trial.failed += 1
+        return refusal
 
     # ---- tensors
 
@@ -178,7 +181,9 @@ class Inference:
                     raise job.error
                 start = time.perf_counter_ns()
                 finish(job)
-                model.succeeded(ticket.received, job, time.perf_counter_ns() - start)
+                seconds = model.succeeded(ticket.received, job, time.perf_counter_ns() - start)
+                if model.trial is not None and ticket.drawn:
+                    model.trial.took(seconds)
                 self._watch(model, request, job)
             except Exception as error:
                 refuse(self.failed(model, ticket, error))

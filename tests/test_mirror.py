@@ -143,9 +143,6 @@ TESTED_WITH_OTHERS = {
     "tests/serve/models/test_batcher.py": """
         serve/models/batch_runner.py
     """,
-    "tests/serve/models/test_reload.py": """
-        serve/models/model.py
-    """,
     "tests/serve/monitor/test_monitor.py": """
         serve/http/exposition.py
         serve/monitor/log_follower.py

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from calibrant import plugins
 from calibrant.errors import ConfigError
@@ -177,3 +179,46 @@ def test_a_plugins_loss_model_and_data_go_the_whole_way(tmp_path: Path) -> None:
     from calibrant.serve import load
 
     np.testing.assert_allclose(found, load(tmp_path / "m.onnx").predict(pixels).probabilities[0], atol=1e-6)
+
+
+TIMM = """
+import timm
+from torch import nn
+from timm.models import register_model
+from timm.models.resnet import BasicBlock, ResNet
+
+
+@register_model
+def own_resnet(pretrained=False, **options):
+    options = {k: v for k, v in options.items() if k in ("num_classes", "in_chans", "drop_rate")}
+    model = ResNet(BasicBlock, [1, 1, 1, 1], channels=(8, 8, 16, 16), stem_width=8, **options)
+    model.pretrained_cfg = {"input_size": (3, 32, 32), "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    return model
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_model_registered_with_timm_trains_predicts_and_is_exported(tmp_path: Path) -> None:
+    """Three starts of Python. Before plugins, `predict` and `export` refused the run of such a model."""
+    pytest.importorskip("onnx")
+    (tmp_path / "mine.py").write_text(TIMM + EXAMPLE.read_text())
+    own = ("--plugin", "mine.py")
+    steps = (
+        ("train", *own, "--data", "plugin:colours", "--model", "own_resnet", "--epochs", "1", "--out", "run",
+         "--image-size", "32", "--set", "engine.tensorboard=false"),
+        ("predict", "run", "--data", "plugin:colours", "--out", "p.parquet", *own),
+        ("export", "run", "--out", "m.onnx", *own),
+    )  # fmt: skip
+    for step in steps:
+        done = _calibrant(*step, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    from calibrant.artifacts.predictions import read_predictions
+    from calibrant.serve import load
+
+    test = read_predictions(tmp_path / "p.parquet")
+    data = np.stack([runpy.run_path(str(EXAMPLE))["Colours"](40, 2)[n][0] for n in range(8)])
+    card = load(tmp_path / "m.onnx").card
+    pixels = np.stack([card.preprocessing.pixels(Image.fromarray(row)) for row in data])
+    served = load(tmp_path / "m.onnx").outputs(pixels)["logits"]
+    np.testing.assert_allclose(served, test.logits[:8], atol=1e-3)

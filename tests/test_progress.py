@@ -54,3 +54,7 @@ def test_silence_can_be_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     bar.update(2)
     bar.close()
     assert capsys.readouterr().err == ""
+
+
+def test_times_are_spoken_in_the_unit_that_people_use() -> None:
+    assert [progress.spoken(s) for s in (0.2, 60, 600, 7200)] == ["1 s", "60 s", "10 min", "2.0 h"]

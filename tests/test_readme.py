@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,8 @@ from safetensors.torch import save_file
 
 from calibrant.commands.root import COMMANDS, cli, main
 
+from .docs.pages import blocks
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # What makes the README's line affordable in a test, and nothing else: a small network that is at hand, small images.
@@ -23,12 +23,8 @@ CHEAPER = ("--preset", "fast", "--image-size", "32")
 
 
 def commands(page: Path) -> list[list[str]]:
-    """The `calibrant ...` lines of a page's code blocks, continued lines joined, comments dropped."""
-    text = re.sub(r"\\\n\s*", " ", page.read_text())
-    lines = [line.strip().removeprefix("$ ") for line in text.splitlines() if re.match(r"(    |\$ |calibrant )", line)]
-    return [
-        shlex.split(line, comments=True)[1:] for line in lines if line.startswith("calibrant ") and "..." not in line
-    ]
+    """The `calibrant ...` lines of a page, but for those that leave something out."""
+    return [block.words for block in blocks(page) if block.kind == "calibrant" and "..." not in block.text]
 
 
 def test_the_readmes_path_runs_as_written(

@@ -64,7 +64,8 @@ def fit(
 ) -> Path:
     """Train, keep the best epoch, write predictions of the validation and test sets; gives the run folder.
 
-    `splits`: images from elsewhere than config.data.path, for example arrays in memory.
+    `splits`: images from elsewhere than config.data.path, for example arrays in memory. `on_start` is told what is
+    about to happen, and soon afterwards how long it will take.
     `resume` goes on where the folder's checkpoint stands, exactly; `overwrite` throws away a run that is there.
     """
     if config.data.path is None and splits is None:
@@ -106,7 +107,7 @@ def _fit(
         on_start(start_line(config, splits, made.network, made.preprocessing, device, trainer.parts.plan.steps))
     if state is None and ranks.world == 1:
         trainer.parts.head = _frozen_head(config, splits, made, device)
-    trainer.train(on_epoch)
+    trainer.train(on_epoch, on_start if ranks.first else None)
     barrier()
     if ranks.first:
         write_results(config, config.out, splits, trainer.parts, trainer.bad, device)

@@ -106,7 +106,9 @@ def compare(first: Any, second: Any, labels: Any = None, *, bins: int = 15, **re
     Both are predictions for the same rows, matched by their ids; or the second is a calibrator, and the first is
     compared with itself through it.
     """
-    base = _labelled(as_file(first, labels, **reading))
+    base = _labelled(as_file(first, labels, independent=True, **reading))
+    if base.source.independent:
+        return Comparison(_compared_labels(base, second, labels, bins, reading))
     if isinstance(second, Calibrator):
         probabilities = Formula.of(second, base.source).probabilities(base.logits)
     else:
@@ -115,6 +117,19 @@ def compare(first: Any, second: Any, labels: Any = None, *, bins: int = 15, **re
             raise DataError("has other classes than the first", where="the second", fix="give models of one task")
         probabilities = softmax(other.logits)
     return Comparison(compared(softmax(base.logits), np.asarray(probabilities), base.labels, bins=bins))
+
+
+def _compared_labels(
+    base: Any, second: Any, labels: Any, bins: int, reading: Mapping[str, Any]
+) -> dict[str, Difference]:
+    from calibrant.calibration.independent.compare import compare_labels, same_rows
+
+    z: Any
+    if isinstance(second, Calibrator):
+        z = second.logits(base.logits)
+    else:
+        z = same_rows(base, _labelled(as_file(second, labels, independent=True, **reading)), "the second").logits
+    return compare_labels(base.logits, z, base.present, bins=bins, weights=base.weights)
 
 
 def _labelled(file: PredictionsFile) -> Any:

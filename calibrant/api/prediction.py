@@ -64,11 +64,20 @@ def load_predictions(
     return from_columns(Columns(columns), IN_MEMORY, asked).predictions
 
 
-def as_file(source: Any, labels: Any = None, **asked: Any) -> PredictionsFile:
-    """What the functions of `calibration` take: a file where it is one, else the same in memory."""
+def as_file(source: Any, labels: Any = None, *, independent: bool = False, **asked: Any) -> PredictionsFile:
+    """What the functions of `calibration` take: a file where it is one, else the same in memory.
+
+    `independent`: the caller knows what to do with independent labels; else they are refused."""
     if isinstance(source, str | Path) and labels is None and not asked:
-        return PredictionsFile.open(of_run(Path(source))[0])
-    return PredictionsFile.in_memory(load_predictions(source, labels, **asked), IN_MEMORY)
+        return PredictionsFile.open(of_run(Path(source))[0], independent=independent)
+    found = load_predictions(source, labels, **asked)
+    if found.source.independent and not independent:
+        raise DataError(
+            "holds independent labels (sigmoid), which this does not know",
+            where=IN_MEMORY,
+            fix="calibrant.compare and the commands evaluate and calibrate read them",
+        )
+    return PredictionsFile.in_memory(found, IN_MEMORY)
 
 
 def predict(model: Any, data: str | Path, *, split: str = "test", features: bool = False) -> Predictions:

@@ -33,6 +33,7 @@ def check(card: ModelCard) -> None:
     _require(card.knobs in KNOB_MODES, "knobs")
     _require(card.outcome in OUTCOMES, "outcome")
     _require(len(card.classes) >= (1 if card.independent else 2), "classes")
+    _require(len(card.former_classes) in (0, len(card.classes)), "former_classes")
     _require(all(isinstance(o, str) for o in card.outputs) and "logits" in card.outputs, "outputs")
     worst = (card.verify or {}).get("max_diff")
     _require(worst is None or (isinstance(worst, Mapping) and _number(worst.get("probabilities"))), "verify")

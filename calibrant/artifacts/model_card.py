@@ -104,6 +104,7 @@ class ModelCard:
     name: str = "model"
     input: InputSpec = InputSpec()
     outputs: tuple[str, ...] = ("probabilities", "logits")
+    former_classes: tuple[str, ...] = ()  # before the file was relabelled: folders of pictures still bear them
     outcome: Outcome = "exclusive"  # independent: probabilities are sigmoids, one for each label
     class_temperatures: tuple[float, ...] | None = None
     gauge: str = "none"  # of the class temperatures, see the VACE loss
@@ -133,6 +134,8 @@ class ModelCard:
         block = {"kind": "deployed-model", "format_version": self._version, **asdict(self)}
         if self._version == 1:
             del block["outcome"]
+        if not self.former_classes:
+            del block["former_classes"]
         block["hashes"] = {k: v for k, v in self.hashes.items() if k != "block"}
         block["hashes"]["block"] = _block_hash(block)
         return block
@@ -173,6 +176,7 @@ class ModelCard:
             known = cls.__dataclass_fields__
             values = {key: value for key, value in block.items() if key in known}
             values["classes"] = tuple(map(str, block["classes"]))
+            values["former_classes"] = tuple(map(str, block.get("former_classes", ())))
             values["preprocessing"] = Preprocessing.from_dict(block["preprocessing"], where=where)
             values["input"] = InputSpec(**block["input"])
             values["prior"] = Prior.from_dict(block["prior"])

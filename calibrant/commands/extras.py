@@ -9,7 +9,7 @@ MODULES = {
     "sklearn": "train", "onnx": "train", "onnxscript": "train", "netcal": "calibration",
     "streamlit": "dashboard", "altair": "dashboard", "pandas": "dashboard", "vl_convert": "dashboard",
     "hpack": "grpc", "optuna": "search", "ray": "ray", "transformers": "huggingface", "lightning": "lightning",
-    "mlflow": "tracking", "wandb": "tracking", "opentelemetry": "otel",
+    "mlflow": "tracking", "wandb": "tracking", "opentelemetry": "otel", "fsspec": "storage", "s3fs": "storage",
 }  # fmt: skip
 
 

@@ -39,8 +39,14 @@ class ImageListing:
             raise DataError(f'has no split "{split}"', where=self.where, fix=f"choose with --split: {known}")
         return found
 
-    def known_to(self, class_names: Sequence[str], images: ImageSet) -> ImageSet:
-        """The images with labels in a model's numbering. Where some have none in it, all have the names of theirs."""
+    def known_to(self, class_names: Sequence[str], images: ImageSet, *, former: Sequence[str] = ()) -> ImageSet:
+        """The images with labels in a model's numbering. Where some have none in it, all have the names of theirs.
+
+        former: names that the classes bore before the model was relabelled, which the folders still bear.
+        """
+        if former and not set(self.class_names) <= set(class_names):
+            known = set(self.class_names) <= set(former)
+            class_names = former if known else self._each_by_its_name(class_names, former)
         own = self._own_numbers(class_names)
         table = np.asarray([*own, -1], np.int64)  # -1, no label, is the last of them
         labels = table[images.labels]
@@ -58,6 +64,11 @@ class ImageListing:
             f"; {near}" if near.startswith("did") else "",
         )
         return replace(images, labels=labels, label_names=tuple(named[k] for k in images.labels))
+
+    def _each_by_its_name(self, class_names: Sequence[str], former: Sequence[str]) -> list[str]:
+        """Of each class the one of its two names that stands here."""
+        here = set(self.class_names) - set(class_names)
+        return [old if old in here else now for now, old in zip(class_names, former, strict=True)]
 
     def _own_numbers(self, class_names: Sequence[str]) -> list[int]:
         """The number that a model has for each class; -1 for classes that it does not know."""

@@ -80,8 +80,10 @@ class HeadDataConfig:
         slider=(-1, 20, 1), none=-1)
     train_views: tuple[str, ...] = option(("eval",), "Views to train on", "Of those that the cache holds, separated by "
         "commas; each view of an image is a row of its own.", text="names")
-    test_views: tuple[str, ...] = option(("eval",), "Views to average", "Features are averaged over these when the "
-        "head is measured.", text="names")
+    test_views: tuple[str, ...] = option(("eval",), "Views to average", "What the head is measured on, and what its "
+        "deployed file averages.", text="names")
+    average: Literal["features", "logits"] = option("features", "Average of views", "Over the test views: of their "
+        "features, or of their logits. The same for a linear head; mlp and cosine heads differ.")
     background: str | None = option(None, "Background class", "A class that macro F1 without background leaves out.",
         text="name")
 
@@ -115,6 +117,9 @@ class HeadAugmentConfig:
     head_tail: float = option(0.0, "Head-tail mixing", "Share of tail rows that are moved towards a row of a common "
         "class, keeping the tail's label: f <- (1 - lam) f_tail + lam f_head.",
         allowed=(0, 1), slider=(0.0, 1.0, 0.05), read_by=TRAINED)
+    consistency: float = option(0.0, "Consistency of views", "Weight of a second loss: half of KL(p, q) + KL(q, p) "
+        "between what is said of an image and of another of its training views. Needs two of these.",
+        allowed=(0, 1e6), slider=(0.0, 4.0, 0.1), read_by=TRAINED)
     head_tail_lam: float = option(0.3, "Head-tail, most", "Largest share of the common class's row.",
         allowed=(0, 1), slider=(0.0, 1.0, 0.05), read_by=TRAINED)
 

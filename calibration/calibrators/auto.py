@@ -154,30 +154,55 @@ def choose(
     whole[keep] = mix
     taken = found.pooled(whole)
     uniform = 0.0 if shared else _uniform_share(taken, found, c)
-    if len(parts) == 1 and not uniform:
-        made = parts[0]
+    made = _mixed(parts, mix, uniform)
+    if made.method != "mixture":
         why = f"its share of the best mixture is {100 * w[top]:.0f} % (cross-validated NLL {nll[top]:.4f})"
     else:
         taken = -np.log((1 - uniform) * np.exp(-taken) + uniform / c)
         said = ", ".join(f"{100 * share:.0f} % {kept[j].name}" for j, share in zip(keep, mix, strict=True))
         why = f"a mixture of {said}: cross-validated NLL {found.weights @ taken / found.weights.sum():.4f}"
-        members_of_mix = [(p.method, dict(p.parameters)) for p in parts]
-        mix = mix * (1 - uniform)
-        if uniform:
-            said_uniform = {"temperature": 1.0, "weights": [0.0, 0.0, 1.0]}
-            members_of_mix, mix = [*members_of_mix, ("ensemble-temperature", said_uniform)], np.append(mix, uniform)
-            why += f"; {100 * uniform:.2g} % uniform against zeros"
-        parameters = mixture(members_of_mix, mix.tolist())
-        made = Calibrator("mixture", c, parameters, {}, parts[0].fitted_on)
+        why += f"; {100 * uniform:.2g} % uniform against zeros" if uniform else ""
     account = {
         "chosen": made.method,
         "folds": len(masks),
         "why": why,
+        "members": [
+            {"method": kept[j].method, "options": kept[j].options, "share": float(share)}
+            for j, share in zip(keep, mix, strict=True)
+        ],
+        "uniform": float(uniform),
         "methods": _table(kept, found, taken, w),
         "failed": failed,
         "few_rows": _few(kept, found),
     }
     return Calibrator(made.method, c, made.parameters, {**made.fit, "auto": account}, made.fitted_on)
+
+
+def again(
+    fit: Fit, chosen: Calibrator, logits: Floats, labels: Labels, weights: Weights | None, **shared: Any
+) -> Calibrator:
+    """What `choose` chose, on other rows: its members with their options fitted anew, their shares as they were.
+
+    A file that does not say its members is chosen for anew.
+    """
+    account = chosen.fit.get("auto", {})
+    if "members" not in account:
+        return choose(fit, logits, labels, weights, **shared)
+    members = account["members"]
+    parts = [fit(m["method"], logits, labels, weights=weights, **m["options"], **shared) for m in members]
+    return _mixed(parts, np.asarray([m["share"] for m in members]), account["uniform"])
+
+
+def _mixed(parts: list[Calibrator], mix: NDArray[np.float64], uniform: float) -> Calibrator:
+    """One map, or several in these shares of what the uniform distribution leaves."""
+    first = parts[0]
+    if len(parts) == 1 and not uniform:
+        return first
+    members, shares_of = [(p.method, dict(p.parameters)) for p in parts], mix * (1 - uniform)
+    if uniform:
+        said = {"temperature": 1.0, "weights": [0.0, 0.0, 1.0]}
+        members, shares_of = [*members, ("ensemble-temperature", said)], np.append(shares_of, uniform)
+    return Calibrator("mixture", first.classes, mixture(members, shares_of.tolist()), {}, first.fitted_on)
 
 
 def _uniform_share(taken: NDArray[np.float64], found: HeldOut, classes: int) -> float:

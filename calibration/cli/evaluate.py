@@ -118,11 +118,16 @@ def evaluate(
     if is_independent(predictions[0], kind):
         others = {
             "--target-prior": target_prior, "--adjust": adjust, "--cross-fit": cross_fit, "--require": required,
-            "--compare": compare or None, "--ood": foreign or None, "--ood-fit": ood_fit, "--figure": figure,
+            "--ood": foreign or None, "--ood-fit": ood_fit, "--figure": figure,
         }  # fmt: skip
         refuse_options(others)
         judged = evaluate_labels(predictions, calibrators, bins=bins, asked=kind, margin=margin_of(policy, margin))
-        tell_labels(judged, predictions, as_json=as_json, json_out=json_out, report=report)
+        differences = None
+        if compare:
+            from calibrant.calibration.independent.compare import compare_label_files
+
+            differences = compare_label_files(predictions, calibrators, bins=bins, asked=kind)
+        tell_labels(judged, predictions, differences, as_json=as_json, json_out=json_out, report=report)
         return
     requirements = () if required is None else read_requirements(required)
     _refuse_before_work(figure, foreign, ood_fit)

@@ -11,6 +11,7 @@ import click
 
 from calibrant.artifacts.foreign.read import Asked
 from calibrant.atomic import write_json, write_text
+from calibrant.calibration.compare import Difference
 from calibrant.calibration.independent.files import (
     LabelsModel,
     base_rates_of,
@@ -32,12 +33,15 @@ def refuse_options(given: Mapping[str, Any]) -> None:
 def tell_labels(
     models: Sequence[LabelsModel],
     predictions: Sequence[Path],
+    differences: dict[str, dict[str, Difference]] | None = None,
     *,
     as_json: bool,
     json_out: Path | None,
     report: Path | None,
 ) -> None:
-    block = {"models": [m.to_dict() for m in models]}
+    block: dict[str, Any] = {"models": [m.to_dict() for m in models]}
+    if differences is not None:
+        block["differences"] = {n: {k: d.to_dict() for k, d in ds.items()} for n, ds in differences.items()}
     if report is not None:
         from datetime import datetime
 
@@ -50,6 +54,10 @@ def tell_labels(
         click.echo(json.dumps(block, indent=2))
         return
     click.echo(text_report(models))
+    if differences is not None:
+        from calibrant.calibration.report.tables import difference_table
+
+        click.echo("\nMeans of labels, paired by row:\n" + difference_table(models[0].name, differences))
     for kind, path in (("report", report), ("JSON", json_out)):
         if path is not None:
             click.echo(f"Wrote {kind} {path}")

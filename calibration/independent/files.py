@@ -50,9 +50,9 @@ def evaluate_labels(
 ) -> list[LabelsModel]:
     found = []
     for path in paths:
-        file, data = _read(path, asked)
+        file, data = read_labels_file(path, asked)
         views: list[tuple[str, Calibrator | None]] = [(path.name, None)]
-        views += [(f"{path.name}, {c.stem}", _calibrator(c, data)) for c in calibrators]
+        views += [(f"{path.name}, {c.stem}", labels_calibrator(c, data)) for c in calibrators]
         for name, calibrator in views:
             logits = data.logits if calibrator is None else calibrator.logits(data.logits)
             assert data.present is not None  # of independent labels
@@ -67,7 +67,7 @@ def evaluate_labels(
 def fit_labels_file(
     path: Path, method: str, *, target: Sequence[float] | None = None, asked: Asked | None = None
 ) -> Calibrator:
-    file, data = _read(path, asked)
+    file, data = read_labels_file(path, asked)
     assert data.present is not None
     fitted = fit_labels(method, data.logits, data.present, weights=data.weights, target=target)
     return fitted.with_context(fitted_on={"sha256": file.sha256(), "path": path.name, "model": dict(data.source.model)})
@@ -94,7 +94,7 @@ def label_names(path: Path, asked: Asked | None) -> tuple[str, ...]:
     return PredictionsFile.open(path, asked=asked, independent=True).source.class_names
 
 
-def _read(path: Path, asked: Asked | None) -> tuple[PredictionsFile, Predictions]:
+def read_labels_file(path: Path, asked: Asked | None) -> tuple[PredictionsFile, Predictions]:
     file = PredictionsFile.open(path, asked=asked, independent=True)
     if not file.source.independent:
         raise ConfigError("holds one class a row, other files here independent labels", where=path)
@@ -104,7 +104,7 @@ def _read(path: Path, asked: Asked | None) -> tuple[PredictionsFile, Predictions
     return file, data
 
 
-def _calibrator(path: Path, data: Predictions) -> Calibrator:
+def labels_calibrator(path: Path, data: Predictions) -> Calibrator:
     found = Calibrator.load(path)
     if found.fitted_on.get("outcome") != "independent":
         raise ConfigError("was fitted for one class a row, not for independent labels", where=path)

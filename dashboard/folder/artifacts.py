@@ -99,6 +99,15 @@ class FeedbackRef:
 
 
 @dataclass(frozen=True)
+class StudyRef:
+    """The joined table of a study."""
+
+    name: str  # of its folder
+    path: Path
+    block: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class FolderIndex:
     """Everything below the folder, in order of name."""
 
@@ -109,6 +118,7 @@ class FolderIndex:
     feedback: tuple[FeedbackRef, ...]
     features: tuple[FeaturesRef, ...]
     troubles: tuple[Trouble, ...]
+    studies: tuple[StudyRef, ...] = ()
 
     def run(self, name: str) -> Run | None:
         return next((r for r in self.runs if r.name == name), None)

@@ -22,6 +22,7 @@ from calibrant.dashboard.folder.artifacts import (
     Model,
     PredictionsRef,
     Run,
+    StudyRef,
     TokenGallery,
 )
 from calibrant.dashboard.folder.contents import calibrator_of, card_of, header_of, object_of, tokens_of
@@ -33,6 +34,7 @@ T = TypeVar("T")
 TOKENS_FILE = "tokens/tokens.json"
 FEATURES_FILE = "features.json"
 SWEEP_FILE = "results.parquet"
+STUDY_FILE = "study.json"
 FEEDBACK_SUFFIX = ".feedback.jsonl"
 _RUN_FILES = ("config.json", "metrics.jsonl")
 _NO_TABLES = (".stats.npz", "metrics.jsonl", FEEDBACK_SUFFIX)
@@ -72,6 +74,13 @@ def scan(root: Path) -> FolderIndex:
         for c in [reader.read(p, _read_calibrator)]
         if c is not None
     ]
+    studies = tuple(
+        StudyRef(name_below(root, p.parent), p, block)
+        for p in sorted(files)
+        if p.name == STUDY_FILE
+        for block in [reader.read(p, _read_config)]
+        if block is not None and block.get("kind") == "study"
+    )
     logs = sorted({p.parent for p in files if p.name.endswith(FEEDBACK_SUFFIX)})
     feedback = tuple(FeedbackRef(name_below(root, folder), folder) for folder in logs)
     return FolderIndex(
@@ -82,6 +91,7 @@ def scan(root: Path) -> FolderIndex:
         feedback,
         features,
         tuple(sorted(troubles, key=lambda t: t.where)),
+        studies,
     )
 
 

@@ -16,7 +16,7 @@ from calibrant.dashboard.draw import charts
 from calibrant.dashboard.folder.artifacts import FolderIndex, Run
 from calibrant.dashboard.folder.contents import read_log
 from calibrant.dashboard.folder.files import Stamp, stamp
-from calibrant.dashboard.views import tokens
+from calibrant.dashboard.views import studies, tokens
 from calibrant.dashboard.widgets import controls, elements
 from calibrant.dashboard.widgets.markdown_escape import plain
 from calibrant.errors import CalibrantError
@@ -37,7 +37,10 @@ _GATE = {
 
 def render(folder_index: FolderIndex) -> None:
     elements.title("Training")
+    studies.render(folder_index.studies)
     runs = [run for run in folder_index.runs if run.metrics is not None]
+    if not runs and folder_index.studies:
+        return
     if not runs:
         st.info("No training log here yet. A run writes one while it trains:", icon=":material/info:")
         elements.command(folder_index.root, "calibrant train --data images --out first")

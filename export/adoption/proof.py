@@ -75,7 +75,7 @@ def prove(
                 if batch is None:
                     z = answers(run, rows, size, knobs)[0]
                 else:
-                    z = run_rows(run, name, rows, ["logits"], batch=batch)["logits"].astype(np.float64)
+                    z = run_rows(run, rows, ["logits"], batch=batch, name=name)["logits"].astype(np.float64)
                 spread = max(spread, float(z.std(axis=1).mean()))
                 pairs.append((deployed(z, kind, independent=independent), p))
     allowed = ALLOWED[precision] * spread / 3.0

@@ -18,7 +18,7 @@ from calibrant.export.checks.stored_predictions import check_predictions, find_p
 from calibrant.export.graph.assemble import knob_defaults
 from calibrant.export.graph.reference import lean, prepare
 from calibrant.export.graph.wrapper import Body
-from calibrant.export.run import own_images, real_images, reference_of
+from calibrant.export.run import head_of, own_images, own_rows, real_images, reference_of
 from calibrant.images.layouts import list_images
 from calibrant.images.listing import ImageListing
 from calibrant.progress import table
@@ -40,7 +40,8 @@ def verify_file(
             where=path,
             fix="export again",
         )
-    trained = load_run(_find_run(path, run, str(card.source.get("run", ""))))
+    folder = _find_run(path, run, str(card.source.get("run", "")))
+    trained = load_run(folder) if card.input.pictures else head_of(folder)
     if card.source.get("checkpoint_sha256") not in (None, trained.sha256):
         raise DataError(
             "is not the checkpoint that the file was exported from (another sha256)",
@@ -50,7 +51,14 @@ def verify_file(
     reference = reference_of(trained, card)
     body = Body(torch.nn.Identity(), card.preprocessing, "uint8" if card.input.dtype == "uint8" else "float32")
     sets = {"random": body.example(card.preprocessing, 16, torch.Generator().manual_seed(1)).numpy()}
-    here = own_images(trained) if images is None else list_images(images)
+    here: ImageListing | None = None
+    if not card.input.pictures:
+        features = own_rows(trained)
+        body.input = "rows"
+        sets = {"random": body.example(card.preprocessing, 16, torch.Generator().manual_seed(1)).numpy()}
+        sets |= {} if features is None else {"real": features}
+    else:
+        here = own_images(trained) if images is None else list_images(images)
     if card.precision.get("dtype", "float32") != "float32":
         return by_statistics(path, card, reference, here)
     if here is not None:

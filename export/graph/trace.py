@@ -22,12 +22,13 @@ log = logging.getLogger(__name__)
 
 
 def trace(body: Body, preprocessing: Preprocessing, *, opset: int, outputs: list[str]) -> onnx.ModelProto:
-    """An ONNX model with input `images`, the named outputs, and a free batch size.
+    """An ONNX model with input `images` (or `rows`), the named outputs, and a free batch size.
 
     The example has two images: a batch of one would be burnt into the graph.
     """
     example = body.example(preprocessing, 2)
-    exported = _export(capture(body, example), opset=opset, outputs=outputs)
+    name = "rows" if body.input == "rows" else "images"
+    exported = _export(capture(body, example), opset=opset, outputs=outputs, input=name)
     model: onnx.ModelProto = exported.model_proto
     _name_batch(model)
     _strip(model)
@@ -40,14 +41,16 @@ def to_program(body: Body | nn.Module, example: torch.Tensor) -> torch.export.Ex
     return program
 
 
-def _export(program: torch.export.ExportedProgram, *, opset: int = 18, outputs: list[str] | None = None) -> Any:
+def _export(
+    program: torch.export.ExportedProgram, *, opset: int = 18, outputs: list[str] | None = None, input: str = "images"
+) -> Any:
     with quiet():
         exported = torch.onnx.export(
             program,
             (),
             dynamo=True,
             opset_version=opset,
-            input_names=["images"],
+            input_names=[input],
             output_names=outputs,
             optimize=True,
             verbose=False,

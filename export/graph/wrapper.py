@@ -21,7 +21,8 @@ from calibrant.train.losses.shared.gauge import check_gauge, gauged
 
 
 class Body(nn.Module):
-    """Pixels to the network's own (logits, features), with the normalisation inside for uint8 NHWC input.
+    """Pixels to the network's own (logits, features), with the normalisation inside for uint8 NHWC input; rows as they
+    are.
 
     Transposing the bytes before the cast costs nothing measurable; casting first costs a sixth of a small network's
     time. `contiguous` keeps the trace from carrying channels-last strides along as index arithmetic.
@@ -43,8 +44,10 @@ class Body(nn.Module):
         return self.network(images)
 
     def example(self, preprocessing: Preprocessing, batch: int, generator: torch.Generator | None = None) -> Tensor:
-        """Random images of the shape and type that the graph takes."""
+        """Random images, or rows, of the shape and type that the graph takes."""
         height, width = preprocessing.size
+        if self.input == "rows":
+            return torch.randn((batch, width), generator=generator)
         pixels = torch.randint(0, 256, (batch, height, width, 3), dtype=torch.uint8, generator=generator)
         return pixels if self.input == "uint8" else normalised(pixels, preprocessing)
 

@@ -108,7 +108,7 @@ def quantize_folders(
     card = OnnxFile.open(path).card()
     if not card.input.pictures:
         raise ConfigError("takes rows of numbers, and only networks of pictures are quantized", where=path)
-    found = held_out(data, card.classes)
+    found = held_out(data, card.classes, former=card.former_classes)
     pixels = np.stack([card.preprocessing.pixels(found.image(i)) for i in range(len(found))])
     as_input = "uint8" if card.input.dtype == "uint8" else "float32"
     images: Pixels = pixels if as_input == "uint8" else card.preprocessing.normalise(pixels)
@@ -130,11 +130,11 @@ def quantize_folders(
     )
 
 
-def held_out(data: Path, class_names: Sequence[str]) -> ImageSet:
+def held_out(data: Path, class_names: Sequence[str], *, former: Sequence[str] = ()) -> ImageSet:
     """Labelled images that the model was not trained on, as far as the data say so."""
     listing = list_images(data)
     split = next((name for name in ("val", "test", ALL) if name in listing.sets), "val")
-    images = listing.known_to(class_names, listing.of_split(split))
+    images = listing.known_to(class_names, listing.of_split(split), former=former)
     bare = np.flatnonzero(images.labels < 0)
     if len(bare):
         name = None if images.label_names is None else images.label_names[bare[0]]

@@ -87,7 +87,8 @@ class Workplace:
     @classmethod
     def of(cls, order: Order, *, threads: int | None, providers: Sequence[str] | None = None) -> Workplace:
         classifier = load(order.model, providers=providers, threads=threads)
-        images = images_to_predict(order.data, classifier.class_names, split=order.split)
+        card = classifier.card
+        images = images_to_predict(order.data, card.classes, split=order.split, former=card.former_classes)
         return cls(order, classifier, images, classifier.session.sha256())
 
     @property

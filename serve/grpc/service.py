@@ -256,17 +256,17 @@ class Service:
             known, id_ = found
             model = self.inference.admit(known.name, known.version)
             if (plan := model.target.plans.get(known.key)) is not None:
-                self._ask(model, exchange, lambda: known.follow(data, plan, id_))
+                self._ask(model, exchange, lambda: known.follow(data, plan, id_), drawn=known.version is None)
                 return
         parts = messages.split(data)
         model = self.inference.admit(parts.name, parts.version)
         if len(data) <= LARGE_JSON or parts.raw:
-            self._ask(model, exchange, lambda: self._read(data, parts, model.target))
+            self._ask(model, exchange, lambda: self._read(data, parts, model.target), drawn=parts.version is None)
             return
         self.inference.in_thread(  # numbers of seven bits each take their time
             model,
             lambda: messages.request_of(parts, model.target),
-            lambda request: self._ask(model, exchange, lambda: request),
+            lambda request: self._ask(model, exchange, lambda: request, drawn=parts.version is None),
             lambda error: self._failed(model, exchange, error),
         )
 
@@ -280,7 +280,7 @@ class Service:
         exchange.answered_by = (model.name, model.version)
         exchange.refuse(self.inference.failed(model, Ticket(exchange.received), error))
 
-    def _ask(self, model: Model, exchange: Exchange, read: Callable[[], InferRequest]) -> None:
+    def _ask(self, model: Model, exchange: Exchange, read: Callable[[], InferRequest], *, drawn: bool) -> None:
         if exchange.over:  # while it was read in a thread
             return
         try:
@@ -289,7 +289,7 @@ class Service:
             self._failed(model, exchange, error)
             return
         exchange.answered_by = (model.name, model.version)
-        ticket = exchange.ticket = Ticket(exchange.received)
+        ticket = exchange.ticket = Ticket(exchange.received, drawn)
         if exchange.expires < float("inf"):
             left = exchange.expires - exchange.received
             if left <= 0:

@@ -45,6 +45,10 @@ def expose(out: Exposition, app: Application, reports: Mapping[int, dict[str, An
             lifecycle.refusals,
         )
         out.add("calibrant_models_put_away_total", "counter", "Models put away to save memory.", lifecycle.put_away)
+        for each in lifecycle.remote:
+            what = {"address": each.address}
+            help_ = "Looks at which the storage did not answer."
+            out.add("calibrant_storage_failures_total", "counter", help_, each.failures, what)
         for name, version in sorted(lifecycle.missing):
             what = {"model": name, "version": version}
             out.add("calibrant_model_file_missing", "gauge", "1 while a served model's file is gone.", 1, what)
@@ -55,6 +59,7 @@ def expose(out: Exposition, app: Application, reports: Mapping[int, dict[str, An
         state = float(row["state"] == "READY")
         what = {"model": row["name"], "version": row["version"]}
         out.add("calibrant_model_ready", "gauge", "1 while the model is in memory.", state, what)
+    _canaries(out, app)
     for model in app.control.repository.all():
         _model(out, model, {"model": model.name, "version": model.version})
         labels = {"model": model.name, "version": model.version}
@@ -66,6 +71,18 @@ def expose(out: Exposition, app: Application, reports: Mapping[int, dict[str, An
         out.add(
             "calibrant_grpc_requests_total", "counter", "gRPC answers by code.", count, {"method": method, "code": code}
         )
+
+
+def _canaries(out: Exposition, app: Application) -> None:
+    found = app.control.canaries
+    if found is None:
+        return
+    for name, canary in sorted(app.control.repository.canaries.items()):
+        what = {"model": name, "version": canary.version}
+        out.add("calibrant_canary_share", "gauge", "Of the requests that name no version.", canary.share, what)
+    for state, count in found.counts.items():
+        what = {"decision": state}
+        out.add("calibrant_canary_decisions_total", "counter", "Canaries decided since the start.", count, what)
 
 
 def _model(out: Exposition, model: Model, labels: dict[str, str]) -> None:

@@ -16,7 +16,7 @@ from calibrant.serve.http.prometheus import Exposition
 from calibrant.serve.inference import Ticket
 from calibrant.serve.models.model import Model
 from calibrant.serve.monitor.labels import read_labels
-from calibrant.serve.processes.other_workers import FLUSH, merged_metrics
+from calibrant.serve.processes.other_workers import CANARIES, FLUSH, merged_metrics
 from calibrant.serve.protocol.answer import encode
 from calibrant.serve.protocol.body import LARGE_JSON, json_object, parse
 from calibrant.serve.protocol.content_encoding import compress, decompress
@@ -143,6 +143,26 @@ def monitor(app: Application, request: Request, names: Names, respond: Respond) 
     return _json(app.control.report(model, pinned="version" in names))
 
 
+def canary(app: Application, request: Request, names: Names, respond: Respond) -> Response | Later:
+    if not app.control.leads:
+        return _by_the_leader(app, request)
+    return Response.json(app.control.canary(names["name"]))
+
+
+def decide(app: Application, request: Request, names: Names, respond: Respond) -> Response | Later:
+    app.control.require_admin()
+    decision = json_object(request.body).get("decision")
+    if not app.control.leads:
+        return _by_the_leader(app, request)
+    return Response.json(app.control.require_canaries().ask(names["name"], str(decision)))
+
+
+def canary_counts(app: Application, request: Request, names: Names, respond: Respond) -> Response:
+    if not request.internal:
+        raise NotFound(f'nothing is served at "{CANARIES}"')
+    return Response.json(app.control.require_canaries().tally())
+
+
 def flush(app: Application, request: Request, names: Names, respond: Respond) -> Later:
     if not request.internal:
         raise NotFound(f'nothing is served at "{FLUSH}"')
@@ -167,7 +187,7 @@ async def _json(work: Coroutine[Any, Any, Any]) -> Response:
 def infer(app: Application, request: Request, names: Names, respond: Respond) -> None:
     model = app.inference.admit(names["name"], names.get("version"))
     request.answered_by = (model.name, model.version)
-    ticket = request.ticket = Ticket(request.received)
+    ticket = request.ticket = Ticket(request.received, drawn="version" not in names)
     encoding = _content_encoding(request)
     if encoding is None:
         _infer(app, model, request, ticket, respond)
@@ -251,7 +271,7 @@ def predict(app: Application, request: Request, names: Names, respond: Respond) 
     def write(result: Result, id_: str | None) -> Response:
         return Response.json(picture_api.body(model, asked, result, id_))
 
-    ticket = request.ticket = Ticket(request.received)
+    ticket = request.ticket = Ticket(request.received, drawn="version" not in names)
     app.inference.predict(
         model, asked, ticket, write=write, answer=respond, refuse=lambda refusal: respond(Response.error(refusal))
     )

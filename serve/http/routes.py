@@ -14,7 +14,8 @@ from calibrant.errors import did_you_mean
 from calibrant.serve.http import handlers as h
 from calibrant.serve.http.message import Request, Respond, Response
 from calibrant.serve.http.openapi import schemas as s
-from calibrant.serve.processes.other_workers import FLUSH
+from calibrant.serve.http.openapi.answers import answer as a
+from calibrant.serve.processes.other_workers import CANARIES, FLUSH
 from calibrant.serve.protocol.errors import NotFound
 
 if TYPE_CHECKING:
@@ -49,27 +50,35 @@ class Route:
 
 _PREDICT = "Labels of pictures, with calibrated confidence."
 ROUTES: tuple[Route, ...] = (
-    Route(GET,  "/v2/health/live",   h.live,       "Is the process up?", open=True),
-    Route(GET,  "/v2/health/ready",  h.ready,      "Are all models ready?", open=True),
-    Route(GET,  "/v2",               h.server,     "Name, version and extensions of the server."),
-    Route(GET,  "/v2/models/stats",  h.statistics, "Counts and times of all models."),
+    Route(GET,  "/v2/health/live",   h.live,       "Is the process up?", open=True, answer=a("Live")),
+    Route(GET,  "/v2/health/ready",  h.ready,      "Are all models ready?", open=True, answer=a("Ready")),
+    Route(GET,  "/v2",               h.server,     "Name, version and extensions of the server.", answer=a("Server")),
+    Route(GET,  "/v2/models/stats",  h.statistics, "Counts and times of all models.", answer=a("Statistics")),
     Route(POST, "/predict",          h.predict,    _PREDICT, [s.MODEL, *s.KNOBS], s.PICTURES, s.PREDICTIONS),
-    Route(POST, "/v2/repository/index", h.index,   "The models and their states."),
+    Route(POST, "/v2/repository/index", h.index,   "The models and their states.", answer=a("Index")),
     Route(GET,  "/metrics",          h.metrics,    "Prometheus metrics.", answer=s.TEXT),
-    Route(GET,  MODEL,               h.metadata,   "Inputs, outputs and calibration of a model."),
-    Route(GET,  MODEL + "/ready",    h.model_ready, "Is the model ready?"),
-    Route(GET,  MODEL + "/config",   h.config,     "Configuration as Triton words it."),
-    Route(GET,  MODEL + "/stats",    h.statistics, "Counts and times of a model."),
+    Route(GET,  MODEL,               h.metadata,   "Inputs, outputs and calibration of a model.", answer=a("Model")),
+    Route(GET,  MODEL + "/ready",    h.model_ready, "Is the model ready?", answer=a("ModelReady")),
+    Route(GET,  MODEL + "/config",   h.config,     "Configuration as Triton words it.", answer=a("ModelConfig")),
+    Route(GET,  MODEL + "/stats",    h.statistics, "Counts and times of a model.", answer=a("Statistics")),
     Route(POST, MODEL + "/infer",    h.infer,      "Inference on tensors.", [s.JSON_LENGTH], s.INFER, s.INFERRED),
     Route(POST, MODEL + "/predict",  h.predict,    _PREDICT, s.KNOBS, s.PICTURES, s.PREDICTIONS),
     Route(POST, MODEL + "/feedback", h.feedback,   "True labels by request id.", body=s.FEEDBACK, needs="monitor",
-          right="feedback"),
-    Route(GET,  MODEL + "/monitor",  h.monitor,    "Accuracy, calibration and drift.", needs="monitor"),
-    Route(POST, "/v2/repository/models/{name}/load",   h.load,   "Load a model.", needs="admin", right="admin"),
-    Route(POST, "/v2/repository/models/{name}/unload", h.unload, "Unload a model.", needs="admin", right="admin"),
+          right="feedback", answer=a("LabelsTaken")),
+    Route(GET,  MODEL + "/monitor",  h.monitor,    "Accuracy, calibration and drift.", needs="monitor",
+          answer=a("Monitor")),
+    Route(POST, "/v2/repository/models/{name}/load",   h.load,   "Load a model.", needs="admin", right="admin",
+          answer=a("Done")),
+    Route(POST, "/v2/repository/models/{name}/unload", h.unload, "Unload a model.", needs="admin", right="admin",
+          answer=a("Done")),
+    Route(GET,  "/v2/repository/models/{name}/canary", h.canary, "A model's canary, and what was decided before.",
+          answer=a("Canary")),
+    Route(POST, "/v2/repository/models/{name}/canary/decision", h.decide, "Promote a canary, or roll it back.",
+          body=s.DECISION, needs="admin", right="admin", answer=a("Canary")),
     Route(GET,  "/",                 h.page,       "A page to try a picture.", answer=s.HTML),
     Route(GET,  "/docs",             h.docs,       "These addresses, to read.", answer=s.HTML),
-    Route(GET,  "/openapi.json",     h.openapi,    "These addresses, for tools."),
+    Route(GET,  "/openapi.json",     h.openapi,    "These addresses, for tools.", answer=a("OpenApi")),
+    Route(GET,  CANARIES,            h.canary_counts, "Requests of canaries.", needs="workers"),
     Route(POST, FLUSH,               h.flush,      "Predictions so far are in the log.", needs="workers"),
 )  # fmt: skip
 

@@ -18,6 +18,20 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FILE = re.compile(rf"(?P<name>{NAME.pattern})(@(?P<version>[A-Za-z0-9._-]+))?\.onnx")
 
 
+def is_model_path(name: str) -> bool:
+    """Whether a path below a folder may be a model's: of a bucket nothing else is copied."""
+    parts = name.split("/")
+    if len(parts) == 1:
+        return _FILE.fullmatch(name) is not None
+    return (
+        len(parts) == 3
+        and NAME.fullmatch(parts[0]) is not None
+        and parts[1].isdigit()
+        and parts[2].endswith(".onnx")
+        and not parts[2].startswith(".")
+    )
+
+
 def models_in(folder: Path) -> dict[Key, Path]:
     """By name and version. What is hidden, or named otherwise, is no model."""
     found: dict[Key, Path] = {}

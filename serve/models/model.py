@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from calibrant.calibration.monitoring.canary import Traffic
 from calibrant.errors import ConfigError
 from calibrant.serve.engine import curve_store, prediction_sets
 from calibrant.serve.engine.batch_curve import BatchCurve
@@ -27,6 +28,7 @@ from calibrant.serve.protocol.errors import BadInput, NotFound
 from calibrant.serve.protocol.request import InferRequest, Target
 
 log = logging.getLogger(__name__)
+NOT_WATCHED = "its labels are independent: the monitor and its feedback are for one class a row"
 _MEASURING = threading.Lock()  # one at a time, or they would measure each other
 
 
@@ -47,6 +49,7 @@ class Model:
     size: int = 0  # bytes of the file
     used: float = field(default_factory=time.monotonic)  # when somebody asked last
     monitor: Monitor | None = None
+    trial: Traffic | None = None  # while it is a canary, or beside one
 
     def __post_init__(self) -> None:
         self.classifier = Classifier(self.session)
@@ -123,11 +126,14 @@ class Model:
 
     def require_monitor(self) -> Monitor:
         if self.monitor is None:
-            why = "its file has no calibrant block" if self.session.card is None else "start the server with --monitor"
+            card = self.session.card
+            why = "its file has no calibrant block" if card is None else "start the server with --monitor"
+            why = NOT_WATCHED if card is not None and card.independent else why
             raise NotFound(f"{self.name} is not monitored; {why}")
         return self.monitor
 
-    def succeeded(self, received: float, job: Job, output_ns: int) -> None:
+    def succeeded(self, received: float, job: Job, output_ns: int) -> float:
+        """Counts a request that is answered; its seconds."""
         own, seconds = self.statistics, time.monotonic() - received
         own.success += 1
         own.rows += job.rows
@@ -138,6 +144,7 @@ class Model:
         own.output_ns += output_ns
         own.latency.add(seconds)
         own.last_inference_ms = int(time.time() * 1000)
+        return seconds
 
     def failed(self, received: float) -> None:
         self.statistics.fail += 1

@@ -21,6 +21,7 @@ from calibrant.serve.models.acceptance import NotAccepted
 from calibrant.serve.models.folder import Key, models_in
 from calibrant.serve.models.memory import file_bytes, to_put_away
 from calibrant.serve.models.model import Model, file_stamp
+from calibrant.serve.models.remote_folder import RemoteFolder
 from calibrant.serve.models.repository import UNLOADED, Repository, version_key
 from calibrant.serve.protocol.errors import BadInput, NotReady, Refusal
 
@@ -39,13 +40,15 @@ class Lifecycle:
         load: Load,
         *,
         folders: Sequence[Path] = (),
+        remote: Sequence[RemoteFolder] = (),
         explicit: bool = False,
         memory: int | None = None,
         at_once: int = 2,
     ) -> None:
         """`explicit`: of the folders, only what is asked for. `memory`: bytes of their files. `at_once`: loads."""
         self.repository, self._load = repository, load
-        self.folders, self.explicit, self.memory, self._at_once = tuple(folders), explicit, memory, at_once
+        self.folders = (*folders, *(each.folder for each in remote))
+        self.remote, self.explicit, self.memory, self._at_once = tuple(remote), explicit, memory, at_once
         self.paths: dict[Key, Path] = {}
         self.missing: set[Key] = set()  # loaded, and the file is gone
         self._of_folder: set[Key] = set()
@@ -63,11 +66,13 @@ class Lifecycle:
         """Loads what was named, which must work, and of the folders what works: all, or where that is explicit the
         `wanted`."""
         gate = asyncio.Semaphore(self._at_once)
+        for each in self.remote:
+            await asyncio.to_thread(each.fetch)
         self._scan()
         if self.folders and not self._of_folder:
             raise ConfigError(
                 "holds no models",
-                where=self.folders[0],
+                where=self.remote[0].address if self.remote else self.folders[0],
                 fix="put them there as NAME.onnx, NAME@VERSION.onnx or NAME/VERSION/model.onnx",
             )
         unknown = sorted(set(wanted) - {name for name, _ in self._of_folder})
@@ -147,6 +152,7 @@ class Lifecycle:
     async def poll(self) -> None:
         """Loads again what has changed on disk since it was loaded, once the file has stopped changing, and what is
         new in the folders."""
+        await self._fetch()
         if self.folders and not self.explicit:
             self._scan()
         for key, path in list(self.paths.items()):
@@ -156,6 +162,10 @@ class Lifecycle:
             await asyncio.sleep(0.2)
             if file_stamp(path) == stamp:  # else it is still being written
                 await self._try(key)
+
+    async def _fetch(self) -> None:
+        for each in self.remote:
+            await asyncio.to_thread(each.refresh)
 
     def _due(self, key: Key, path: Path) -> tuple[int, int, int] | None:
         """The stamp of a file that is to be loaded."""
@@ -190,6 +200,7 @@ class Lifecycle:
     async def load(self, name: str) -> None:
         """(Re)loads all versions of a model that the server was started with, or that lie in its folders; says what
         the first failure is."""
+        await self._fetch()
         self._scan()
         keys = sorted((key for key in self.paths if key[0] == name), key=lambda key: version_key(key[1]))
         if not keys:

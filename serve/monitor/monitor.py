@@ -26,6 +26,7 @@ from calibrant.artifacts.model_card import ModelCard
 from calibrant.calibration.monitoring.alarms import Alarms, Watch, served_log_p
 from calibrant.calibration.monitoring.baseline import KnownRows
 from calibrant.calibration.monitoring.calibration_alarm import CalibrationSettings
+from calibrant.calibration.monitoring.canary import Labelled
 from calibrant.calibration.monitoring.drift_alarm import DriftSettings
 from calibrant.calibration.monitoring.rolling import LabelledRow
 from calibrant.calibration.verdict.served import served_verdict
@@ -75,6 +76,7 @@ class Monitor:
         self._restored.set()
         self._known_labels: dict[str, int] = {}
         self._chosen_labels: dict[str, int] = {}  # of rows that are no random sample
+        self.trial: Labelled | None = None  # rows with a label, while a canary runs
         self.rows = self.labels = 0
         self.not_finite = 0  # rows whose answer was no distribution
         self._unsaved = 0  # rows that came while the disk hung
@@ -217,7 +219,10 @@ class Monitor:
         return counted, [said[id_] for id_ in counted]
 
     def _take(self, id_: str, log_p: NDArray[np.float32], label: int) -> None:
-        self.window.labelled(id_, self._labelled(log_p, label))
+        row = self._labelled(log_p, label)
+        self.window.labelled(id_, row)
+        if self.trial is not None:
+            self.trial.took(row.confidence, row.correct)
         self.labels += 1
         if self.alarms.labelled(log_p[None], np.array([label])):
             self._say(
@@ -287,6 +292,10 @@ class Monitor:
                     self._chosen_labels[id_] = label
 
     # ---- what it found
+
+    def locked(self) -> threading.RLock:
+        """For who reads several figures that belong together."""
+        return self._lock
 
     @property
     def _name(self) -> str:

@@ -22,6 +22,7 @@ from calibrant.serve.protocol.errors import NotReady, Refusal
 log = logging.getLogger(__name__)
 
 FLUSH = "/internal/flush"
+CANARIES = "/internal/canaries"
 _PATIENCE = 70.0  # seconds; a leader that restores a large log takes labels after a while
 
 
@@ -53,6 +54,10 @@ class OtherWorkers:
     async def metrics(self) -> dict[int, str]:
         """The exposition of each of the others, by its number."""
         return {a.worker: a.body.decode() for a in await self._all("GET", "/metrics") if a.status == 200}
+
+    async def canaries(self) -> list[dict[str, Any]]:
+        """What each of the others has counted of canaries and of the versions beside them."""
+        return [a.json() for a in await self._all("GET", CANARIES) if a.status == 200]
 
     async def flush(self) -> None:
         await self._all("POST", FLUSH)

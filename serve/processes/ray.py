@@ -219,6 +219,7 @@ def _refuse_what_ray_does_not_do(config: ServeConfig) -> None:
         "reload_seconds": "--reload",
         "ready_file": "--ready-file",
         "folders": "a folder of models",
+        "remote": "a folder of object storage",
     }
     for name, option in options.items():
         if getattr(config, name) != getattr(default, name):

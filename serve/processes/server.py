@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import ssl
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from calibrant.artifacts import feedback
 from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.errors import CalibrantError, ConfigError, did_you_mean
 from calibrant.serve.access import Access
+from calibrant.serve.canaries import Canaries
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.control import Control
 from calibrant.serve.engine import huge_pages
@@ -29,9 +31,10 @@ from calibrant.serve.http.app import Application
 from calibrant.serve.http.connections import Connections
 from calibrant.serve.inference import Inference
 from calibrant.serve.models.acceptance import Contract, check_successor
-from calibrant.serve.models.model import Model
+from calibrant.serve.models.model import NOT_WATCHED, Model
 from calibrant.serve.models.reload import Lifecycle
-from calibrant.serve.models.repository import Repository
+from calibrant.serve.models.remote_folder import RemoteFolder
+from calibrant.serve.models.repository import NEWEST, Repository
 from calibrant.serve.monitor.baseline import read_baseline
 from calibrant.serve.monitor.log_follower import LogFollower
 from calibrant.serve.monitor.monitor import Monitor
@@ -58,11 +61,14 @@ class Server:
         self.config = config = config if seat is None else _of_worker(config, seat)
         self._cores = max(1, available_cores() // (1 if seat is None else seat.workers))
         self.repository = Repository()
-        self._shared_threads = bool(config.folders) or len(config.models) > MANY
+        self._copies = tempfile.TemporaryDirectory(prefix="calibrant-models-") if config.remote else None
+        remote = [RemoteFolder(a, Path(self._copies.name)) for a in config.remote] if self._copies else []
+        self._shared_threads = bool(config.folders or config.remote) or len(config.models) > MANY
         self.lifecycle = Lifecycle(
             self.repository,
             self._load,
             folders=config.folders,
+            remote=remote,
             explicit=config.model_control == "explicit",
             memory=None if config.model_memory is None else config.model_memory << 20,
             at_once=min(4, self._cores),
@@ -70,6 +76,10 @@ class Server:
         self.inference = Inference(self.repository, config.limits, decoders=min(4, self._cores))
         self.control = Control(self.repository, self.lifecycle, admin=config.admin)
         self.control.others = None if seat is None else OtherWorkers(seat)
+        if config.canaries:
+            rules = config.canary_rules if config.canary_auto else None
+            kept = config.feedback_log or (None if seat is None else Path(seat.folder))
+            self.control.canaries = Canaries(self.repository, rules, others=self.control.others, folder=kept)
         self.access = Access(config.tokens(), logged=config.access_log)
         self.app = Application(self.inference, self.control, self.access)
         self.connections = self.app.connections = Connections(
@@ -129,13 +139,16 @@ class Server:
         for option, shares in (("--canary", self.config.canaries), ("--shadow", self.config.shadows)):
             for share in shares:
                 known = [f"{m.name}@{m.version}" for m in self.repository.all()]
+                if option == "--canary" and share.version == NEWEST and share.name in self.repository.models:
+                    continue
                 if f"{share.name}@{share.version}" not in known:
                     raise ConfigError(
                         f'no model "{share.name}@{share.version}"',
                         where=option,
                         fix=did_you_mean(f"{share.name}@{share.version}", known),
                     )
-        self.repository.canaries = {c.name: (c.version, c.share) for c in self.config.canaries}
+        if self.control.canaries is not None:
+            self.control.canaries.begin(self.config.canaries)
         for shadow in self.config.shadows:
             self.repository.shadows.setdefault(shadow.name, []).append((shadow.version, shadow.share))
 
@@ -158,7 +171,9 @@ class Server:
         if config.huge_pages and not self._starting:
             huge_pages.collapse()
         card = model.session.card
-        if self.monitors is not None and card is not None and "logits" in model.session.outputs:
+        if self.monitors is not None and card is not None and card.independent:
+            log.warning("%s: %s", model.name, NOT_WATCHED)
+        elif self.monitors is not None and card is not None and "logits" in model.session.outputs:
             identity = feedback.Model(model.name, model.version, model.sha256, card.classes)
             given = read_baseline(config.baseline, card) if config.baseline is not None and self._leads else None
             model.monitor = Monitor(identity, card, config.watch, self.monitors.writer, counts=self._leads, given=given)
@@ -248,6 +263,8 @@ class Server:
                     each.close()
             raise
         tasks = [asyncio.create_task(self._sweep()), asyncio.create_task(self._reload())]
+        if self.control.canaries is not None:
+            tasks.append(asyncio.create_task(self.control.canaries.run()))
         try:
             await self._stop.wait()
             await self._drain([s for s in (server, grpc) if s is not None], [listener, *self._grpc_listeners])

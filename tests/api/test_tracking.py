@@ -59,3 +59,21 @@ def test_weights_and_biases_gets_every_metric(tmp_path: Path, monkeypatch: pytes
     assert run.summary["ece"] == pytest.approx(report.ece.value)
     assert run.summary["verdict"] == report.verdict.sentence
     run.finish()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_gets_every_metric_the_verdict_and_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # version 3 asks for a word before it writes plain files
+    mlflow.set_tracking_uri(f"file://{tmp_path / 'mlruns'}")
+    report = calibrant.evaluate(Z, Y)
+    with mlflow.start_run() as run:
+        calibrant.log_report(report, "mlflow", step=3, prefix="test_")
+    kept = mlflow.tracking.MlflowClient().get_run(run.info.run_id)
+    for name, value in (("ece", report.ece.value), ("ece_low", report.ece.low), ("ece_high", report.ece.high)):
+        assert kept.data.metrics[f"test_{name}"] == pytest.approx(value)
+    assert kept.data.tags["test_verdict"] == report.verdict.sentence
+    files = {
+        Path(f.path).name for f in mlflow.tracking.MlflowClient().list_artifacts(run.info.run_id, "calibrant/test_")
+    }
+    assert files == {"report.json", "reliability.png"}

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,32 @@ def test_each_row_is_judged_by_a_map_of_the_other_folds():
     fold = np.random.default_rng(0).permutation(300) % 3
     other = fit("temperature", z[fold != 1], y[fold != 1])
     assert np.allclose(found[fold == 1], other.logits(z[fold == 1]))
+
+
+def test_under_auto_the_folds_take_the_members_that_were_chosen_on_all_rows():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 5, 200)
+    z = 3 * (rng.normal(size=(200, 5)) + 2 * np.eye(5)[y])
+    chosen = fit("auto", z, y)
+    members, uniform = chosen.fit["auto"]["members"], chosen.fit["auto"]["uniform"]
+    assert chosen.method == "mixture"
+    found = cross_fitted("auto", z, y, folds=3, chosen=chosen)
+    fold = np.random.default_rng(0).permutation(200) % 3
+    p = uniform / 5 * np.ones((int((fold == 1).sum()), 5))
+    for m in members:
+        one = fit(m["method"], z[fold != 1], y[fold != 1], **m["options"])
+        p += (1 - uniform) * m["share"] * one.probabilities(z[fold == 1])
+    q = np.exp(found[fold == 1])
+    np.testing.assert_allclose(q / q.sum(1, keepdims=True), p, atol=1e-9)
+
+
+def test_a_mixture_of_a_file_that_does_not_say_its_members_is_chosen_anew():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 5, 200)
+    z = 3 * (rng.normal(size=(200, 5)) + 2 * np.eye(5)[y])
+    chosen = fit("auto", z, y)
+    silent = replace(chosen, fit={})
+    assert np.isfinite(cross_fitted(chosen.method, z, y, folds=2, chosen=silent)).all()
 
 
 def test_shares_elsewhere_leave_the_fold_out():

@@ -148,7 +148,10 @@ def test_threshold_and_names_touch_the_metadata_only(model: Path) -> None:
     card = file.card()
     assert card.abstain_below == 0.7
     assert card.classes == ("ash", "birch", "cedar", "Ulme", "fir")
-    assert edit.relabel(model, list("abcde")).classes == tuple("abcde")
+    card = edit.relabel(model, list("abcde"))
+    assert card.classes == tuple("abcde")
+    assert card.former_classes == ("ash", "birch", "cedar", "elm", "fir")
+    assert OnnxFile.open(model).card().former_classes == card.former_classes
     assert edit.set_threshold(model, None).abstain_below is None
 
 

@@ -61,14 +61,20 @@ def mix(
     if kind == "mixup":
         return lam * x + (1 - lam) * x[order], MixedTarget(labels, labels[order], lam)
     height, width = x.shape[2:]
-    h, w = height * math.sqrt(1 - lam), width * math.sqrt(1 - lam)
-    cy, cx = rng.uniform(0, height), rng.uniform(0, width)
-    top, bottom = round(max(0.0, cy - h / 2)), round(min(height, cy + h / 2))
-    left, right = round(max(0.0, cx - w / 2)), round(min(width, cx + w / 2))
+    top, bottom, left, right = cut_box(lam, height, width, rng)
     mixed = x.clone()
     mixed[:, :, top:bottom, left:right] = x[order, :, top:bottom, left:right]
     left_over = 1 - (bottom - top) * (right - left) / (height * width)
     return mixed, MixedTarget(labels, labels[order], left_over)
+
+
+def cut_box(lam: float, height: int, width: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
+    """Top, bottom, left and right of a box of the share 1 - lam, its centre anywhere, cut at the edges."""
+    h, w = height * math.sqrt(1 - lam), width * math.sqrt(1 - lam)
+    cy, cx = rng.uniform(0, height), rng.uniform(0, width)
+    top, bottom = round(max(0.0, cy - h / 2)), round(min(height, cy + h / 2))
+    left, right = round(max(0.0, cx - w / 2)), round(min(width, cx + w / 2))
+    return top, bottom, left, right
 
 
 def mix_superpixels(

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from calibrant.errors import ConfigError
 from calibrant.overwrite import OVERWRITE, refuse_to_replace
 from calibrant.train.known_words import KIND, LOSS, MODEL
 
@@ -25,10 +26,18 @@ from calibrant.train.known_words import KIND, LOSS, MODEL
 @click.option("--pretrained/--no-pretrained", default=True, help="Weights of the model hub.", show_default=True)
 @click.option(
     "--pooling",
-    type=click.Choice(["head", "class", "mean", "tokens"]),
+    type=click.Choice(["head", "class", "mean", "class+mean", "tokens"]),
     default="head",
     show_default=True,
-    help="head: what the model's own classifier reads; tokens: every patch, for head.kind = map.",
+    help="head: what the model's own classifier reads; class+mean: class token and mean of the patches side by side; "
+    "tokens: every patch, for head.kind = map.",
+)
+@click.option(
+    "--layers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="So many layers from the end are pooled and laid side by side.",
 )
 @click.option(
     "--view",
@@ -36,7 +45,8 @@ from calibrant.train.known_words import KIND, LOSS, MODEL
     multiple=True,
     default=("eval",),
     show_default=True,
-    help="eval, flip, full, full-flip, crop1, crop2, ...; repeat for several. New views are added to a cache.",
+    help="eval, flip, full, full-flip; at random crop1, crop2, ..., rand1, trivial1, augmix1, colour1, erase1; of two "
+    "images cutmix1, superpixel1, transplant1. Repeat for several. New views are added to a cache.",
 )
 @click.option("--split", "splits", multiple=True, help="Only this split, e.g. train for random crops; repeatable.")
 @click.option(
@@ -72,6 +82,7 @@ def features(
     weights: Path | None,
     pretrained: bool,
     pooling: Any,
+    layers: int,
     views: tuple[str, ...],
     splits: tuple[str, ...],
     test_fraction: float,
@@ -114,6 +125,7 @@ def features(
             options=with_overrides({}, options),
             splits=splits,
             test_fraction=test_fraction,
+            layers=layers,
         )
     )
     m = done.cache.manifest
@@ -251,7 +263,12 @@ def report(result: Any) -> str:
 
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option("--features", type=click.Path(path_type=Path), help="Feature cache; else the file's own `features`.")
+@click.option(
+    "--features",
+    multiple=True,
+    metavar="[NAME=]DIR",
+    help="Feature cache; repeat for several encoders, each tried with every head. Else the file's own `features`.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the results; else the file's own `out`.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes; one per core if not given.")
 @click.option(
@@ -262,7 +279,7 @@ def report(result: Any) -> str:
 @click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
 def sweep(
     config: Path,
-    features: Path | None,
+    features: tuple[str, ...],
     out: Path | None,
     workers: int | None,
     rank_by: Any,
@@ -276,14 +293,28 @@ def sweep(
 
     \b
     Example: calibrant sweep longtail.toml --features feats --out sweeps/longtail
+             calibrant sweep heads.toml --features lite0=feats/lite0 --features dino=feats/dino --out sweeps/grid
     """
     from calibrant.train.heads.sweep.plan import read_sweep
     from calibrant.train.heads.sweep.run import run_sweep
 
-    plan = read_sweep(config, features=features, out=out, rank_by=rank_by)
+    plan = read_sweep(config, features=_caches(features), out=out, rank_by=rank_by)
     done = run_sweep(plan, workers=workers, shard=shard, engine=engine, say=lambda line: click.echo(line, err=True))
     if done.table is None:
         click.echo(f"{done.finished} of {done.total} runs are finished; the other shards have the rest")
         return
     click.echo(json.dumps(done.table.to_dict(), indent=2) if as_json else done.table.text())
     click.echo(f"{plan.out}: results.csv, results.parquet, table.md, table.html", err=True)
+
+
+def _caches(given: tuple[str, ...]) -> dict[str, Path] | None:
+    """Caches by name, a folder's own where none is given."""
+    found: dict[str, Path] = {}
+    for text in given:
+        name, equals, place = text.partition("=")
+        path = Path(place if equals and not Path(text).exists() else text)
+        name = name if equals and not Path(text).exists() else path.name
+        if name in found:
+            raise ConfigError(f'two caches are called "{name}"', where="--features", fix="name them: NAME=DIR")
+        found[name] = path
+    return found or None

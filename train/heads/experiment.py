@@ -16,10 +16,12 @@ from calibrant.settings.heads import HeadConfig, HeadDataConfig
 from calibrant.train.data.folds import stable_folds
 from calibrant.train.heads.cross_validation import OutOfFold, cross_validate
 from calibrant.train.heads.features.cache import FeatureCache, FeatureRows
+from calibrant.train.heads.features.mixed_views import is_mixed
 from calibrant.train.heads.posthoc import PostHoc, fit_posthoc
 from calibrant.train.heads.scores import measure
 from calibrant.train.heads.split import Fold, hold_out, redraw
 from calibrant.train.heads.training.ensemble import train_heads
+from calibrant.train.heads.training.row_views import RowViews
 from calibrant.train.heads.training.trained import TrainedHead
 from calibrant.train.seeds import derive
 
@@ -52,12 +54,33 @@ class Matrices:
             total /= len(parts)
         return FeatureRows(tuple(first.ids[i] for i in index), first.labels[index], total)
 
-    def stacked(self, split: str, views: Sequence[str], rows: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
-        """Every view of every row, one view after the other."""
+    def shown(self, split: str, data: HeadDataConfig, rows: NDArray[np.intp] | None = None) -> tuple[FeatureRows, ...]:
+        """What a head is asked about: the mean of the test views, or each of them where their logits are averaged."""
+        if data.average == "features":
+            return (self.averaged(split, data.test_views, rows),)
+        return tuple(self.averaged(split, [view], rows) for view in data.test_views)
+
+    def stacked(self, split: str, views: Sequence[str], rows: NDArray[np.intp]) -> tuple[Tensor, Tensor, RowViews]:
+        """Every view of every row, one view after the other; of mixed views those whose second image is a row too.
+
+        An image that was held out would else be trained on through the part of it that lies in another one.
+        """
         parts = [self.part(split, view) for view in views]
-        x = np.concatenate([p.features[rows] for p in parts])
-        y = np.concatenate([p.labels[rows] for p in parts])
-        return torch.from_numpy(x), torch.from_numpy(y)
+        place = {id: i for i, id in enumerate(parts[0].ids)}
+        partners = [None if p.partners is None else np.asarray([place[i] for i in p.partners]) for p in parts]
+        kept = [rows if of is None else rows[np.isin(of[rows], rows)] for of in partners]
+        x = np.concatenate([p.features[index] for p, index in zip(parts, kept, strict=True)])
+        y = np.concatenate([p.labels[index] for p, index in zip(parts, kept, strict=True)])
+        other = share = None
+        if any(of is not None for of in partners):
+            seen = [index if of is None else of[index] for of, index in zip(partners, kept, strict=True)]
+            shares = [
+                np.ones(len(index), np.float32) if p.shares is None else p.shares[index]
+                for p, index in zip(parts, kept, strict=True)
+            ]
+            other = torch.from_numpy(parts[0].labels[np.concatenate(seen)])
+            share = torch.from_numpy(np.concatenate(shares))
+        return torch.from_numpy(x), torch.from_numpy(y), RowViews(torch.from_numpy(np.concatenate(kept)), other, share)
 
 
 @dataclass(frozen=True)
@@ -75,6 +98,12 @@ class HeadResult:
     test_metrics: dict[str, float] | None
     background: int | None = None  # class that macro_f1_fg leaves out
     folds: NDArray[np.intp] | None = None  # of each row of val, where those were judged out of fold
+    prior_counts: NDArray[np.int64] | None = None  # the same by labels of mixed views; None: counts
+
+    @property
+    def prior(self) -> NDArray[np.int64]:
+        """The class prior that training showed, as numbers of images."""
+        return self.counts if self.prior_counts is None else self.prior_counts
 
     @property
     def corrections(self) -> dict[str, float]:
@@ -107,10 +136,17 @@ def run_experiment(
     cache, data = matrices.cache, config.data
     names = cache.class_names
     background = _background(data.background, names)
+    mixed = [view for view in data.test_views if is_mixed(view)]
+    if mixed:
+        raise ConfigError(f"{mixed[0]} shows two images in one", where="data.test_views", fix="measure on others")
+    if data.average == "logits" and len(data.test_views) < 2:
+        raise ConfigError(
+            "data.average = logits averages over one view", where="data.average", fix="name data.test_views"
+        )
     if data.folds is not None:
         rows = _everything(matrices, data)
         folds = stable_folds(rows.labels, rows.ids, data.folds, seed=config.seed)
-        test = matrices.averaged("test", data.test_views) if "test" in cache.manifest.splits else None
+        test = matrices.shown("test", data)[0] if "test" in cache.manifest.splits else None
         return cross_validated(config, rows, folds, names, test=test, background=background, device=device)
     labels = matrices.part("train", data.train_views[0]).labels
     has_val = "val" in cache.manifest.splits
@@ -132,46 +168,46 @@ def run_experiment(
             where="posthoc.redraws",
             fix="set data.val_per_class, or leave it out",
         )
-    val = (
-        matrices.averaged("val", data.test_views)
-        if held_out
-        else (matrices.averaged("train", data.test_views, fold.val))
-    )
+    asked = matrices.shown("val", data) if held_out else matrices.shown("train", data, fold.val)
+    val = asked[0]
     if not len(val.labels):
         raise DataError("there are no validation rows", fix="set data.val_per_class")
-    test = matrices.averaged("test", data.test_views) if "test" in cache.manifest.splits else None
+    tested = matrices.shown("test", data) if "test" in cache.manifest.splits else ()
 
     def train(
-        chosen: Fold, validation: FeatureRows, report: Callable[[int, float], None]
+        chosen: Fold, validation: tuple[FeatureRows, ...], report: Callable[[int, float], None]
     ) -> tuple[TrainedHead, Logits]:
-        x, y = matrices.stacked("train", data.train_views, chosen.train)
-        val_x = torch.from_numpy(validation.features).to(device)
+        x, y, views = matrices.stacked("train", data.train_views, chosen.train)
+        val_x = torch.from_numpy(validation[0].features).to(device)
         trained = train_heads(
             config,
             x.to(device),
             y.to(device),
             len(names),
             copies=len(data.train_views),
-            validation=(val_x, torch.from_numpy(validation.labels).to(device)),
+            views=views.to(device),
+            validation=(val_x, torch.from_numpy(validation[0].labels).to(device)),
             on_epoch=report,
         )
-        return trained, _claimed(trained, val_x)
+        return trained, _claimed(trained, validation, device)
 
-    trained, val_logits = train(fold, val, on_epoch)
+    trained, val_logits = train(fold, asked, on_epoch)
     divisions = [(val_logits, val.labels)]
     for i in range(config.posthoc.redraws):
         again = redraw(fold, labels, derive(config.seed, "redraw", i))
-        part = matrices.averaged("train", data.test_views, again.val)
-        divisions.append((train(again, part, lambda epoch, loss: None)[1], part.labels))
+        part = matrices.shown("train", data, again.val)
+        divisions.append((train(again, part, lambda epoch, loss: None)[1], part[0].labels))
+    prior_counts = _label_counts(matrices, data, fold, counts)
     posthoc = fit_posthoc(
         config.posthoc,
         np.concatenate([z for z, _ in divisions]),
         np.concatenate([y for _, y in divisions]),
-        counts,
+        prior_counts,
         claims=trained.loss is not None,
         class_names=names,
     )
-    test_logits = None if test is None else _claimed(trained, torch.from_numpy(test.features).to(device))
+    test = tested[0] if tested else None
+    test_logits = None if test is None else _claimed(trained, tested, device)
 
     def metrics(z: Logits, y: NDArray[np.int64]) -> dict[str, float]:
         return measure(posthoc.probabilities(z), y, counts, background=background)
@@ -190,7 +226,18 @@ def run_experiment(
         {name: float(np.mean([s[name] for s in scores])) for name in scores[0]},
         None if test is None or test_logits is None else metrics(test_logits, test.labels),
         background,
+        prior_counts=prior_counts,
     )
+
+
+def _label_counts(matrices: Matrices, data: HeadDataConfig, fold: Fold, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Images of each class as the head was shown them: a transplanted patch counts for its class by its area."""
+    if not any(is_mixed(view) for view in data.train_views):
+        return counts
+    _, y, views = matrices.stacked("train", data.train_views, fold.train)
+    mass = views.mass(y, len(counts)).numpy()
+    shown: NDArray[np.int64] = np.round(mass * counts.sum() / mass.sum()).astype(np.int64)
+    return np.maximum(shown, np.minimum(counts, 1))
 
 
 def cross_validated(
@@ -233,7 +280,7 @@ def head_result(
     def metrics(z: Logits, y: NDArray[np.int64]) -> dict[str, float]:
         return measure(posthoc.probabilities(z), y, counts, background=background)
 
-    test_logits = None if test is None else _claimed(trained, torch.from_numpy(test.features).to(device))
+    test_logits = None if test is None else _claimed(trained, (test,), device)
     return HeadResult(
         config,
         trained,
@@ -258,6 +305,8 @@ def _everything(matrices: Matrices, data: HeadDataConfig) -> FeatureRows:
             raise ConfigError(f"data.folds judges all rows, and data.{name} takes some away", fix="set one of the two")
     if data.train_views != data.test_views:
         raise ConfigError("data.folds needs the same views to train and to test", where="data.train_views")
+    if data.average != "features":
+        raise ConfigError("data.folds averages features", where="data.average", fix="leave it out")
     parts = [matrices.averaged(s, data.test_views) for s in ("train", "val") if s in matrices.cache.manifest.splits]
     return FeatureRows(
         tuple(i for p in parts for i in p.ids),
@@ -266,8 +315,10 @@ def _everything(matrices: Matrices, data: HeadDataConfig) -> FeatureRows:
     )
 
 
-def _claimed(trained: TrainedHead, x: Tensor) -> Logits:
-    result: Any = trained.claimed(trained.logits(x)).float().cpu().numpy()
+def _claimed(trained: TrainedHead, shown: Sequence[FeatureRows], device: str | torch.device) -> Logits:
+    """What the head claims of rows; of several views of them the mean of its logits, before class temperatures."""
+    z = [trained.logits(torch.from_numpy(part.features).to(device)) for part in shown]
+    result: Any = trained.claimed(z[0] if len(z) == 1 else torch.stack(z).mean(0)).float().cpu().numpy()
     return np.asarray(result, np.float32)
 
 

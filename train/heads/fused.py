@@ -31,10 +31,13 @@ class _FusedTensors(nn.Module):
 class FusedModel(FeatureModel):
     """forward(images) -> (logits (N, C), what the last matrix reads (N, H)).
 
-    A mirrored view among the test views doubles the backbone's work: both go through as one batch and are averaged.
+    A mirrored view among the test views doubles the backbone's work: both go through as one batch and are averaged,
+    their features, or what the last matrix reads of each, which is the mean of their logits.
     """
 
-    def __init__(self, backbone: Backbone, head: Head, views: tuple[str, ...] = ("eval",)) -> None:
+    def __init__(
+        self, backbone: Backbone, head: Head, views: tuple[str, ...] = ("eval",), *, average: str = "features"
+    ) -> None:
         nn.Module.__init__(self)
         outside = [v for v in views if v not in IN_GRAPH]
         if outside:
@@ -43,7 +46,7 @@ class FusedModel(FeatureModel):
                 where="data.test_views",
                 fix=f"use {' and '.join(IN_GRAPH)}",
             )
-        self.backbone_model, self.views = backbone, tuple(views)
+        self.backbone_model, self.views, self.average = backbone, tuple(views), average
         with torch.no_grad():  # timm's own classifier is never used; as it was drawn, no two files would be the same
             for layer in backbone.model.classifier_layers():
                 for parameter in layer.parameters():
@@ -57,6 +60,13 @@ class FusedModel(FeatureModel):
         parts = [x.flip(3) if view == "flip" else x for view in self.views]
         if len(parts) == 1:
             features = self.backbone_model(parts[0])
+        elif self.average == "logits":
+            head: Any = self.network.head
+            hidden = head.body(head.transform(self.backbone_model(torch.cat(parts))))
+            if isinstance(head.classifier, Folded):
+                hidden = nn.functional.normalize(hidden, dim=-1)
+            hidden = hidden.reshape(len(parts), x.shape[0], -1).mean(0)
+            return last_linear(head.classifier)(hidden), hidden
         else:
             features = self.backbone_model(torch.cat(parts)).reshape(len(parts), x.shape[0], -1)
             features = features.mean(0)
@@ -70,19 +80,19 @@ class FusedModel(FeatureModel):
 
 
 def fuse(
-    backbone: Backbone, trained: TrainedHead, config: HeadKind, views: tuple[str, ...]
+    backbone: Backbone, trained: TrainedHead, config: HeadKind, views: tuple[str, ...], average: str = "features"
 ) -> tuple[FusedModel, dict[str, Any]]:
     """The network, and the block from which `rebuild_fused` makes its skeleton again.
 
     Standardising folds into a linear head, scale and weight norms of a cosine head into its matrix.
     """
-    head = _deployed(trained)
-    model = FusedModel(backbone, head, views)
-    block = {
-        "pooling": backbone.pooling, "views": list(views), "power": head.transform.power, "unit": head.transform.unit,
-        "cosine": isinstance(head.classifier, Folded),
-        "body": {} if isinstance(head.body, nn.Identity) else _plain(config),
-    }  # fmt: skip
+    head = deployed_head(trained)
+    model = FusedModel(backbone, head, views, average=average)
+    block: dict[str, Any] = {"pooling": backbone.pooling, "views": list(views), **head_block(head, config)}
+    if average != "features":
+        block["average"] = average
+    if backbone.layers > 1:
+        block["layers"] = backbone.layers
     return model.eval(), block
 
 
@@ -95,8 +105,23 @@ def rebuild_fused(model: Mapping[str, Any], num_classes: int, preprocessing: Pre
         pretrained=False,
         input_size=preprocessing.size,
         options=model["options"],
+        layers=int(block.get("layers", 1)),
     )
-    width = backbone.width
+    head = skeleton(block, backbone.width, num_classes)
+    return FusedModel(backbone, head, tuple(block["views"]), average=block.get("average", "features")).eval()
+
+
+def head_block(head: Head, config: HeadKind) -> dict[str, Any]:
+    """What `skeleton` makes the head from again."""
+    return {
+        "power": head.transform.power, "unit": head.transform.unit,
+        "cosine": isinstance(head.classifier, Folded),
+        "body": {} if isinstance(head.body, nn.Identity) else _plain(config),
+    }  # fmt: skip
+
+
+def skeleton(block: Mapping[str, Any], width: int, num_classes: int) -> Head:
+    """A head with weights still to be loaded."""
     body: nn.Module = nn.Identity()
     hidden = width
     if block["body"]:
@@ -105,11 +130,11 @@ def rebuild_fused(model: Mapping[str, Any], num_classes: int, preprocessing: Pre
     if block["cosine"]:
         classifier = Folded(torch.zeros(num_classes, hidden))
     transform = Transform(width, power=float(block["power"]), unit=bool(block["unit"]))
-    head = Head(transform, body, classifier, hidden=hidden)
-    return FusedModel(backbone, head, tuple(block["views"])).eval()
+    return Head(transform, body, classifier, hidden=hidden)
 
 
-def _deployed(trained: TrainedHead) -> Head:
+def deployed_head(trained: TrainedHead) -> Head:
+    """The head as it is deployed: what is linear in one matrix."""
     head = trained.head
     with torch.no_grad():
         classifier = folded(head.classifier, trained.scale)

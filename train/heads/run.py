@@ -1,7 +1,8 @@
 """The run folder of a head: what predict, calibrate, evaluate and export read, as of any other run.
 
-config.json, model.safetensors (backbone and head), predictions/*.parquet as of `calibrant train`; besides head.json
-(metrics, corrections, the command that exports it) and calibrator.json (temperature or shifts, where fitted).
+config.json, model.safetensors (backbone and head), predictions/*.parquet as of `calibrant train`; besides
+head.safetensors (the head alone, for `export --head-only`), head.json (metrics, corrections, the command that exports
+it) and calibrator.json (temperature or shifts, where fitted).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from calibrant import plugins
 from calibrant._version import __version__
-from calibrant.artifacts.model_card import Prior
+from calibrant.artifacts.model_card import Prior, rows_preprocessing
 from calibrant.artifacts.predictions import FOLD, OUT_OF_FOLD, Predictions, PredictionsFile, Source
 from calibrant.atomic import write_json, write_text
 from calibrant.calibration import Calibrator
@@ -25,6 +26,7 @@ from calibrant.calibration.fitting import rows_sha256
 from calibrant.calibration.formula import with_prior
 from calibrant.config import to_table
 from calibrant.shares import shares
+from calibrant.train.heads.alone import HEAD_MODEL, alone
 from calibrant.train.heads.experiment import HeadResult
 from calibrant.train.heads.features.backbone import cached_backbone
 from calibrant.train.heads.features.cache import FeatureCache, FeatureRows
@@ -46,7 +48,7 @@ def write_run(path: Path, cache: FeatureCache, result: HeadResult, *, data: Path
     config, trained, posthoc = result.config, result.trained, result.posthoc
     m = cache.manifest
     names = cache.class_names
-    prior = tuple(float(v) for v in result.counts / result.counts.sum())
+    prior = tuple(float(v) for v in result.prior / result.prior.sum())
     taus = trained.class_temperatures()
     table = to_table(config)
     table["data"]["path"] = None if data is None else str(data)
@@ -61,18 +63,22 @@ def write_run(path: Path, cache: FeatureCache, result: HeadResult, *, data: Path
     )  # fmt: skip
     deployable = cache.has_backbone and all(view in IN_GRAPH for view in config.data.test_views)
     sha = None
+    described = {
+        "class_names": list(names),
+        "class_temperatures": None if taus is None else [float(v) for v in taus],
+        "gauge": trained.gauge, "train_prior": list(prior), "absorbed": trained.absorbed, "feature_norm": None,
+        "seed": config.seed, "plugins": [p.to_dict() for p in plugins.loaded()],
+    }  # fmt: skip
+    if m.tokens == 1:
+        single, block = alone(trained, config.head)
+        rows = rows_preprocessing(m.width).to_dict()
+        model = {"name": m.model["name"], "options": {}, "head_alone": block}
+        save_model(path / HEAD_MODEL, single, {"model": model, "preprocessing": rows, **described})
+        sha = sha256_of(path / HEAD_MODEL)
     if deployable:
-        network, block = fuse(cached_backbone(cache), trained, config.head, config.data.test_views)
-        save_model(
-            path / MODEL_FILE, network,
-            {
-                "model": {"name": m.model["name"], "options": dict(m.model["options"]), "head": block},
-                "class_names": list(names), "preprocessing": dict(m.preprocessing),
-                "class_temperatures": None if taus is None else [float(v) for v in taus],
-                "gauge": trained.gauge, "train_prior": list(prior), "absorbed": trained.absorbed, "feature_norm": None,
-                "seed": config.seed, "plugins": [p.to_dict() for p in plugins.loaded()],
-            },
-        )  # fmt: skip
+        network, block = fuse(cached_backbone(cache), trained, config.head, config.data.test_views, config.data.average)
+        model = {"name": m.model["name"], "options": dict(m.model["options"]), "head": block}
+        save_model(path / MODEL_FILE, network, {"model": model, "preprocessing": dict(m.preprocessing), **described})
         sha = sha256_of(path / MODEL_FILE)
     source = Source(
         names,
@@ -87,6 +93,8 @@ def write_run(path: Path, cache: FeatureCache, result: HeadResult, *, data: Path
     if posthoc.changes:
         formula_file(path, result, source).save(path / CALIBRATOR_FILE)
     command = export_command(path, result) if deployable else None
+    if not cache.has_backbone:
+        command = export_command(path, result, "--head-only")
     write_json(path / HEAD_FILE, summary(result, cache, command))
     lines = [json.dumps({"epoch": i + 1, "train_loss": v}) for i, v in enumerate(trained.history)]
     write_text(path / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
@@ -96,7 +104,7 @@ def write_run(path: Path, cache: FeatureCache, result: HeadResult, *, data: Path
 def formula_file(path: Path, result: HeadResult, source: Source) -> Calibrator:
     """The whole formula of the head: map, prior correction (total strength absorbed + tau / T) and what they saw."""
     posthoc, labels, config = result.posthoc, result.val.labels, result.config.posthoc
-    counts, file = result.counts, path / "predictions" / f"{held_out(result)}.parquet"
+    counts, file = result.prior, path / "predictions" / f"{held_out(result)}.parquet"
     train = tuple(shares(counts, smooth=0.0 if counts.min() > 0 else 1.0).tolist())
     context: dict[str, Any] = {
         "rows": len(labels), "prior": (np.bincount(labels, minlength=len(counts)) / len(labels)).tolist(),
@@ -118,13 +126,13 @@ def formula_file(path: Path, result: HeadResult, source: Source) -> Calibrator:
     )
 
 
-def export_command(path: Path, result: HeadResult) -> str:
+def export_command(path: Path, result: HeadResult, *more: str) -> str:
     """The calibrator brings the prior correction along."""
     # A bare name could be one of export's own commands, as "run" is.
     words = ["calibrant", "export", str(path) if len(path.parts) > 1 else f"./{path}"]
     if result.posthoc.changes:
         words += ["--calibrator", str(path / CALIBRATOR_FILE)]
-    return shlex.join([*words, "--out", "model.onnx"])
+    return shlex.join([*words, *more, "--out", "model.onnx"])
 
 
 def summary(result: HeadResult, cache: FeatureCache, command: str | None) -> dict[str, Any]:

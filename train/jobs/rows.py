@@ -40,6 +40,7 @@ def row_values(metric: str, block: Mapping[str, Any]) -> Vector | None:
 
     balanced accuracy and groups: n correct_i / (K n_y). Macro F1: F + n sum_c infl_ic / K with infl_ic =
     (2 [y = c, k = c] - F_c ([y = c] + [k = c])) / (present_c + predicted_c), the derivative of F_c by the row's weight.
+    Weighted F1 W = sum_c present_c F_c / P: W + n (F_y - W + sum_c present_c infl_ic) / P.
     """
     y, k = _read(block, "labels"), _read(block, "predicted")
     n, counts = len(y), np.asarray(block["counts"], np.int64)
@@ -59,14 +60,21 @@ def row_values(metric: str, block: Mapping[str, Any]) -> Vector | None:
             inside &= mask
         values: Vector = n * right * inside[y] / (max(1, int(inside.sum())) * present[y])
         return values
-    if metric in ("macro_f1", "macro_f1_fg"):
+    if metric in ("macro_f1", "macro_f1_fg", "weighted_f1", "weighted_f1_fg"):
         total = present + claimed
         shown = total > 0
-        if metric == "macro_f1_fg" and block["background"] is not None:
+        if metric.endswith("_fg") and block["background"] is not None:
             shown[block["background"]] = False
         hit = np.bincount(y[y == k], minlength=len(counts))
         f = 2 * hit / np.maximum(total, 1)
         each = np.where(shown, 1.0 / np.maximum(total, 1), 0.0)
+        if metric.startswith("weighted"):
+            weight = np.where(shown, present, 0)
+            mean = float((weight * f).sum()) / max(1, int(weight.sum()))
+            share = weight * each
+            moved = shown[y] * (f[y] - mean) + 2 * right * share[y] - f[y] * share[y] - f[k] * share[k]
+            weighted: Vector = mean + n * moved / max(1, int(weight.sum()))
+            return weighted
         influence = 2 * right * each[y] - f[y] * each[y] - f[k] * each[k]
         result: Vector = float(f[shown].mean()) + n * influence / max(1, int(shown.sum()))
         return result

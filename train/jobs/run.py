@@ -18,8 +18,9 @@ from typing import Literal
 from calibrant import plugins
 from calibrant.atomic import write_json
 from calibrant.errors import ModelError
-from calibrant.progress import bar
+from calibrant.progress import bar, spoken
 from calibrant.train.jobs.job import Job, read_result, result_file
+from calibrant.train.jobs.memory import forget_peak, peak_mb
 
 Engine = Literal["process", "ray"]
 
@@ -47,19 +48,20 @@ def run_jobs(
             shown.update(1)
             if len(seconds) == min(len(todo), 2 * workers):
                 left = (time.monotonic() - start) / len(seconds) * (len(todo) - len(seconds))
-                say(f"about {duration(left)} to go ({sum(seconds) / len(seconds):.1f} s a run)")
-    say(f"{len(todo)} runs in {duration(time.monotonic() - start)}")
+                say(f"about {spoken(left)} to go ({sum(seconds) / len(seconds):.1f} s a run)")
+    say(f"{len(todo)} runs in {spoken(time.monotonic() - start)}")
 
 
 def work(job: Job, out: str) -> float:
-    """One job: its result under its key. Gives its CPU seconds."""
+    """One job: its result under its key, with its CPU seconds and the memory of its process. Gives the seconds."""
     found = read_result(Path(out), job.key)
     if found is not None:  # somebody else on the same folder was faster
         return float(found["seconds"])
+    forget_peak()
     start = time.process_time()
     result = job.run(Path(out))
     seconds = time.process_time() - start
-    write_json(result_file(Path(out), job.key), {**result, "seconds": seconds})
+    write_json(result_file(Path(out), job.key), {**result, "seconds": seconds, "peak_mb": peak_mb()})
     return seconds
 
 
@@ -144,9 +146,3 @@ def _leave_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)
-
-
-def duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

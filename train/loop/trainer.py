@@ -26,6 +26,7 @@ from calibrant.train.loop.epochs import Epoch, Position, is_better
 from calibrant.train.loop.frozen_head import put
 from calibrant.train.loop.interrupts import Interrupts
 from calibrant.train.loop.mixing import mixed
+from calibrant.train.loop.pace import Pace
 from calibrant.train.loop.parts import Parts, autocast
 from calibrant.train.loop.schedules import Plateau
 from calibrant.train.model.feature_model import FeatureModel
@@ -56,6 +57,7 @@ class Trainer:
         self._pending: list[tuple[Tensor, int, tuple[int, int, int]]] = []
         self._interrupts = Interrupts()
         self._saved_at = time.monotonic()
+        self._pace: Pace | None = None
         engine = config.engine
         self._scaler = torch.amp.GradScaler("cuda") if engine.amp == "fp16" else None
         self._parameters = [p for g in parts.optimizer.param_groups for p in g["params"]]
@@ -69,9 +71,14 @@ class Trainer:
 
     # ---- the run ----
 
-    def train(self, on_epoch: Callable[[Epoch], None] | None = None) -> None:
-        """From where the run stands to its end, or to the first interrupt (which leaves a checkpoint)."""
+    def train(self, on_epoch: Callable[[Epoch], None] | None = None, say: Callable[[str], None] | None = None) -> None:
+        """From where the run stands to its end, or to the first interrupt (which leaves a checkpoint).
+
+        `say` is told once how long it will take.
+        """
         epochs = self.config.schedule.epochs
+        if say is not None:
+            self._pace = Pace(say, self.parts.plan.steps, epochs - self.at.epoch)
         if self.at.update == 0 and self.at.step == 0:
             offered = self._offer_frozen_head()
             if offered is not None and on_epoch is not None:
@@ -107,6 +114,8 @@ class Trainer:
                 if at.step == last + 1:
                     self._update()
                     self._between_updates()
+                if self._pace is not None:
+                    self._pace.batch()
         loss.on_epoch_end(at.epoch, self.config.schedule.epochs)
 
     def _micro_batch(self, batch: Batch, *, share: float, sync: bool) -> None:

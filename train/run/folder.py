@@ -134,6 +134,10 @@ def rebuild(model: Mapping[str, Any], num_classes: int, preprocessing: Preproces
         from calibrant.train.heads.fused import rebuild_fused
 
         return rebuild_fused(model, num_classes, preprocessing)
+    if "head_alone" in model:
+        from calibrant.train.heads.alone import rebuild_alone
+
+        return rebuild_alone(model["head_alone"], num_classes)
     reduction = model["token_reduction"]
     return build_model(
         str(model["name"]),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from calibrant.train.study.file import Part
 
 _PATH = click.Path(path_type=Path)
 
@@ -68,7 +72,7 @@ def study(
         file,
         scale=scale,
         out=out or Path("studies") / f"{name}-{scale}",
-        places=_places(places, [d.name for d in file.data]),
+        places=_places(places, file.data, [f.name for f in file.foreign]),
         weights=weights,
         seeds=seeds,
     )
@@ -84,18 +88,33 @@ def study(
     click.echo(f"{plan.out}: {', '.join(TABLE_FILES)}", err=True)
 
 
-def _places(given: tuple[str, ...], names: list[str]) -> dict[str, Path]:
-    """`--data DIR` where the study has one data set, else NAME=DIR."""
+def _places(given: tuple[str, ...], data: Sequence[Part], foreign: list[str]) -> dict[str, Path]:
+    """`--data DIR` where the study has one data set, or one whose recipe reads what lies in DIR; else NAME=DIR."""
     from calibrant.errors import ConfigError, did_you_mean
 
+    names = [d.name for d in data]
     found = {}
     for text in given:
         name, equals, place = text.partition("=")
         if not equals:
-            if len(names) > 1:
+            mine = names if len(names) == 1 else _of_layout(Path(text), data)
+            if len(mine) != 1:
                 raise ConfigError(f'of which of {", ".join(names)} is "{text}"?', where="--data", fix="give NAME=DIR")
-            name, place = names[0], text
-        if name not in names:
-            raise ConfigError(f'no data "{name}"', where="--data", fix=did_you_mean(name, names))
+            name, place = mine[0], text
+        if name not in (*names, *foreign):
+            raise ConfigError(f'no data "{name}"', where="--data", fix=did_you_mean(name, (*names, *foreign)))
         found[name] = Path(place)
     return found
+
+
+def _of_layout(place: Path, data: Sequence[Part]) -> list[str]:
+    """The data sets whose recipe reads a layout of its own that lies there."""
+    from calibrant.errors import DataError
+    from calibrant.images.layouts import layout_of
+    from calibrant.train.recipe import recipe_table
+
+    try:
+        there = layout_of(place)
+    except DataError:
+        return []
+    return [d.name for d in data if d.recipe and recipe_table(d.recipe)["data"]["layout"] == there]

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.report.figures import save
 from calibrant.train.study.file import Figure
 from calibrant.train.study.joined import Block, Joined
 
+Vector = NDArray[np.float64]
 Curves = Mapping[str, Sequence[float]]  # a number of every epoch, mean over seeds, by method
 _RECORDS = {m.key: m for m in METRICS}
 
 
-def write_figures(out: Path, figures: Sequence[Figure], joined: Joined, curves: Mapping[str, Curves]) -> list[str]:
+@dataclass(frozen=True)
+class Shown:
+    """What figures draw that no table holds, by method.
+
+    curves: by number that a loss reports. norms: feature norm, confidence and whether it was right, of every test row
+    of the first seed. smoothing: A and beta of a FeDLaS loss.
+    """
+
+    curves: Mapping[str, Curves] = field(default_factory=dict)
+    norms: Mapping[str, tuple[Vector, Vector, Vector]] = field(default_factory=dict)
+    smoothing: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def write_figures(out: Path, figures: Sequence[Figure], joined: Joined, shown: Shown) -> list[str]:
     """One file of each kind for every figure that has something to show; gives their names."""
     import matplotlib
 
@@ -23,7 +41,7 @@ def write_figures(out: Path, figures: Sequence[Figure], joined: Joined, curves: 
     # The same study gives the same bytes: no date, and ids that hang on nothing but the drawing.
     with matplotlib.rc_context({"svg.hashsalt": "calibrant", "svg.fonttype": "none"}):
         for figure in figures:
-            drawn = _drawn(figure, joined, curves)
+            drawn = _drawn(figure, joined, shown)
             if drawn is None:
                 continue
             for suffix in (".svg", ".png"):
@@ -32,9 +50,13 @@ def write_figures(out: Path, figures: Sequence[Figure], joined: Joined, curves: 
     return names
 
 
-def _drawn(figure: Figure, joined: Joined, curves: Mapping[str, Curves]) -> Any:
+def _drawn(figure: Figure, joined: Joined, shown: Shown) -> Any:
     if figure.kind == "epochs":
-        return _epochs(figure.of, curves.get(figure.of, {}))
+        return _epochs(figure.of, shown.curves.get(figure.of, {}))
+    if figure.kind == "norms":
+        return _norms(shown.norms)
+    if figure.kind == "smoothing":
+        return _smoothing(shown.smoothing)
     if not joined.blocks or figure.of not in joined.metrics:
         return None
     return _bars(figure.of, joined.blocks) if figure.kind == "bars" else _cost(figure.of, joined.blocks)
@@ -83,6 +105,56 @@ def _epochs(number: str, curves: Curves) -> Any:
         axes.plot(range(1, len(values) + 1), values, marker=".", label=name)
     axes.set_xlabel("epoch")
     axes.set_ylabel(number.replace("_", " "))
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=8)
+    return canvas
+
+
+def _norms(norms: Mapping[str, tuple[Vector, Vector, Vector]]) -> Any:
+    """Mean confidence and accuracy by tenths of the feature norm, a panel for each method."""
+    from matplotlib.figure import Figure as Canvas
+
+    if not norms:
+        return None
+    canvas = Canvas(figsize=(3.2 * len(norms), 3.2), layout="constrained")
+    panels = canvas.subplots(1, len(norms), sharey=True, squeeze=False)[0]
+    for axes, (name, (norm, confidence, right)) in zip(panels, norms.items(), strict=True):
+        tenths = np.array_split(np.argsort(norm, kind="stable"), 10)
+        x = [float(norm[rows].mean()) for rows in tenths]
+        axes.plot(x, [float(confidence[rows].mean()) for rows in tenths], marker=".", label="confidence")
+        axes.plot(x, [float(right[rows].mean()) for rows in tenths], marker=".", label="accuracy")
+        axes.set_title(f"{name}: rank correlation {rank_correlation(norm, confidence):+.2f}", fontsize=9)
+        axes.set_xlabel("L1 norm of the features")
+        axes.grid(alpha=0.3)
+    panels[0].legend(frameon=False)
+    return canvas
+
+
+def rank_correlation(a: Vector, b: Vector) -> float:
+    """Spearman's; 0 where one of the two is constant."""
+    from scipy.stats import rankdata
+
+    x, y = rankdata(a), rankdata(b)
+    if x.std() == 0 or y.std() == 0:
+        return 0.0
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def _smoothing(losses: Mapping[str, tuple[float, float]]) -> Any:
+    """alpha_i = 2 A sigmoid(beta psi_i gamma_i) by gamma, for either sign of psi."""
+    from matplotlib.figure import Figure as Canvas
+
+    if not losses:
+        return None
+    canvas = Canvas(figsize=(6, 3.5), layout="constrained")
+    axes = canvas.add_subplot()
+    gamma = np.linspace(-3, 3, 121)
+    for i, (name, (most, beta)) in enumerate(losses.items()):
+        for psi, style in ((1, "-"), (-1, "--")):
+            label = f"{name}, {'over' if psi > 0 else 'under'}-confident"
+            axes.plot(gamma, 2 * most / (1 + np.exp(-beta * psi * gamma)), style, color=f"C{i}", label=label)
+    axes.set_xlabel("feature norm, in deviations from its running mean")
+    axes.set_ylabel("share of smoothing")
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
     return canvas

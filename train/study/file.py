@@ -34,7 +34,8 @@ class Part:
 class Scale:
     """[scale.NAME] How much of it is run. Milestones and warm-up move along with the epochs.
 
-    images, test_images: a share, or a number of images where more than 1; epochs likewise.
+    images, test_images: a share, or a number of images where more than 1; epochs likewise. features: lies over the
+    study's [features].
     """
 
     images: float = 1.0
@@ -44,16 +45,18 @@ class Scale:
     networks: tuple[str, ...] = ()  # only these
     methods: tuple[str, ...] = ()
     set: dict[str, Any] = field(default_factory=dict)
+    features: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Figure:
     """[[figure]] bars: a metric of every method; epochs: a number that the loss reports, epoch by epoch;
-    cost: a metric against multiply-accumulates and measured time.
+    cost: a metric against multiply-accumulates and measured time; norms: feature norm against confidence, for which
+    the runs must keep features (engine.features); smoothing: how strongly FeDLaS smooths, by norm.
     """
 
     name: str
-    kind: Literal["bars", "epochs", "cost"] = "bars"
+    kind: Literal["bars", "epochs", "cost", "norms", "smoothing"] = "bars"
     of: str = "ece"
 
 
@@ -74,6 +77,7 @@ class StudyFile:
     method: tuple[Part, ...] = ()
     scale: dict[str, Scale] = field(default_factory=dict)
     figure: tuple[Figure, ...] = ()
+    foreign: tuple[Part, ...] = ()  # images of other things: AUROC of telling them by confidence, where --data has them
 
 
 def names_of_studies() -> dict[str, str]:
@@ -109,7 +113,7 @@ def _built(table: Mapping[str, Any], path: Path) -> StudyFile:
 
 
 def _checked(study: StudyFile, path: Path) -> StudyFile:
-    for what, parts in (("data", study.data), ("network", study.network), ("method", study.method)):
+    for what, parts in (("data", (*study.data, *study.foreign)), ("network", study.network), ("method", study.method)):
         names = [part.name for part in parts]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -127,6 +131,8 @@ def _checked(study: StudyFile, path: Path) -> StudyFile:
     for name in study.posthoc:
         if name not in METHODS:
             raise ConfigError(f'no calibrator "{name}"', where=f"{path} posthoc", fix=did_you_mean(name, METHODS))
+    if study.kind == "heads" and study.foreign:
+        raise ConfigError("a study of heads reads no foreign images", where=f"{path} foreign", fix="leave it out")
     if study.seeds < 1:
         raise ConfigError("needs at least one seed", where=f"{path} seeds")
     for part in study.method:

@@ -47,7 +47,7 @@ class HeadRuns:
     def _open(self, name: str, place: Path) -> FeatureCache:
         if (place / MANIFEST).is_file():
             return FeatureCache.open(place)
-        wanted = dict(self.plan.study.features)
+        wanted = {**self.plan.study.features, **self.plan.scale.features}
         if not wanted.get("model"):
             raise ConfigError(
                 "is no feature cache, and the study names no model to make one with",

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from calibrant.calibration.intervals.crossed import crossed_mean
 from calibrant.calibration.intervals.means import mean_interval
 from calibrant.train.jobs.rows import differences
-from calibrant.train.study.score import KNOWN, Score
+from calibrant.train.study.score import Score, higher_is_better
 
 Vector = NDArray[np.float64]
 Noise = Literal["seeds and images", "images", "seeds", "none", ""]
@@ -153,7 +153,7 @@ def ranks(
     from scipy.stats import rankdata
 
     table = np.stack([_values(e, metric, seeds) for e in entries])
-    each = rankdata(-table if KNOWN[metric] else table, axis=0)
+    each = rankdata(-table if higher_is_better(metric) else table, axis=0)
     found = {}
     for entry, row in zip(entries, each, strict=True):
         low, high = mean_interval(float(row.mean()), float(row.var(ddof=1)) if len(row) > 1 else 0.0, len(row))
@@ -167,7 +167,9 @@ def ranks(
 
 def marks(entries: Sequence[Entry], metric: str, seeds: Sequence[int]) -> dict[str, Literal["best", "second"]]:
     """The best, and the second best, each only where the interval of its lead over the next one leaves 0 out."""
-    order = sorted(entries, key=lambda e: float(_values(e, metric, seeds).mean()) * (-1 if KNOWN[metric] else 1))
+    order = sorted(
+        entries, key=lambda e: float(_values(e, metric, seeds).mean()) * (-1 if higher_is_better(metric) else 1)
+    )
     found: dict[str, Literal["best", "second"]] = {}
     names: tuple[Literal["best", "second"], ...] = ("best", "second")
     for place, name in enumerate(names):

@@ -15,9 +15,13 @@ from calibrant.train.data.sources import read_data
 from calibrant.train.defaults import SCRATCH_EPOCHS
 from calibrant.train.jobs.job import read_result
 from calibrant.train.jobs.training import TrainJob, train_key
-from calibrant.train.recipe import AS_PUBLISHED, laid_over, moved_schedule, recipe_table
+from calibrant.train.recipe import laid_over, moved_schedule, recipe_table
 from calibrant.train.study.file import Part, Scale, StudyFile
-from calibrant.train.study.score import Score, score
+from calibrant.train.study.score import Score, auroc_key, score
+
+# Without a recipe our own defaults hold, but for the head on frozen features that a fine-tuning falls back on: it would
+# stand in the place of the method that is compared.
+OWN = {"engine": {"frozen_head": "off"}}
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,15 @@ class StudyPlan:
     def data(self) -> tuple[Part, ...]:
         return tuple(d for d in self.study.data if d.name in self.places)
 
+    @property
+    def foreign(self) -> dict[str, Path]:
+        """Where the foreign images lie that are there."""
+        return {f.name: self.places[f.name] for f in self.study.foreign if f.name in self.places}
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return (*self.study.metrics, *(auroc_key(name) for name in self.foreign))
+
     def cells(self) -> list[Cell]:
         """Seeds outermost, so that a study that was stopped is still balanced."""
         return [
@@ -78,11 +91,10 @@ def plan_study(
     if scale not in scales:
         raise ConfigError(f'no scale "{scale}"', where="--scale", fix=did_you_mean(scale, scales))
     chosen = scales[scale]
-    strange = next((name for name in places if name not in {d.name for d in study.data}), None)
+    names = [part.name for part in (*study.data, *study.foreign)]
+    strange = next((name for name in places if name not in names), None)
     if strange is not None:
-        raise ConfigError(
-            f'no data "{strange}"', where="--data", fix=did_you_mean(strange, [d.name for d in study.data])
-        )
+        raise ConfigError(f'no data "{strange}"', where="--data", fix=did_you_mean(strange, names))
     count = seeds or chosen.seeds or study.seeds
     numbers = tuple(range(study.first_seed, study.first_seed + count))
     return StudyPlan(study, chosen, scale, out, places, weights, numbers)
@@ -126,12 +138,12 @@ class Trainings:
         return TrainJob(config, f"trainings/{key[:16]}", key, lean=True)
 
     def score(self, job: TrainJob, result: Mapping[str, Any], view: str) -> Score:
-        return score(self.plan.out, job, view, self.plan.study.metrics)
+        return score(self.plan.out, job, view, self.plan.study.metrics, self.plan.foreign)
 
     def _config(self, d: Part, n: Part, m: Part, seed: int, taken: Mapping[str, float]) -> TrainConfig:
         plan, scale = self.plan, self.plan.scale
         recipe = "/".join(part for part in (d.recipe, n.recipe, m.recipe) if part)
-        table: dict[str, Any] = recipe_table(recipe) if d.recipe else dict(AS_PUBLISHED)
+        table: dict[str, Any] = recipe_table(recipe) if d.recipe else dict(OWN)
         for over in (plan.study.base, d.set, n.set, m.set, scale.set):
             table = laid_over(table, over)
         schedule = dict(table.get("schedule", {}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,10 @@ from calibrant.errors import ConfigError, ModelError
 from calibrant.train.jobs.job import Job, read_result
 from calibrant.train.jobs.run import Engine, run_jobs
 from calibrant.train.jobs.shard import own_part, read_shard
-from calibrant.train.study.figures import write_figures
+from calibrant.train.study.figures import Shown, write_figures
 from calibrant.train.study.joined import Block, Entry, Joined, join
 from calibrant.train.study.plan import Cell, Source, StudyPlan, Trainings
-from calibrant.train.study.score import AS_TRAINED
+from calibrant.train.study.score import AS_TRAINED, norms_of, smoothing_of
 from calibrant.train.study.write import write_joined
 
 
@@ -37,7 +37,7 @@ def run_study(
 ) -> Progress:
     """Runs what is missing. What takes a number from another method's run waits for that; shards wait for no one."""
     part = read_shard(shard)
-    if not plan.places:
+    if not plan.data:
         raise ConfigError("no data", where="calibrant study", fix=f"pass --data {plan.study.data[0].name}=DIR")
     (plan.out / "runs").mkdir(parents=True, exist_ok=True)
     source = source_of(plan)
@@ -89,12 +89,12 @@ def join_study(plan: StudyPlan) -> Joined:
                         m.name,
                         {seed: source.score(job, result, view) for seed, (job, result) in runs[m.name].items()},
                         m.control,
-                        {seed: result.get("measured", {}) for seed, (_, result) in runs[m.name].items()},
+                        {seed: _measured(result) for seed, (_, result) in runs[m.name].items()},
                         m.published,
                     )
                     for m in plan.methods
                 ]
-                block = join(entries, study.metrics, reference=study.reference, data=d.name, network=n.name, view=view)
+                block = join(entries, plan.metrics, reference=study.reference, data=d.name, network=n.name, view=view)
                 blocks += [] if block is None else [block]
                 tidy += [
                     {
@@ -108,23 +108,47 @@ def join_study(plan: StudyPlan) -> Joined:
                     }
                     for e in entries
                     for seed, found in e.scores.items()
-                    for metric in study.metrics
+                    for metric in plan.metrics
                 ]
     done = progress_of(plan, source)
     joined = Joined(
         study.title,
         plan.scale_name,
         study.reference,
-        study.metrics,
+        plan.metrics,
         tuple(blocks),
         done.finished,
         done.total,
         tuple(dict.fromkeys(notes)),
     )
     write_joined(plan.out, joined, tidy)
-    wanted = [figure.of for figure in study.figure if figure.kind == "epochs"]
-    write_figures(plan.out, study.figure, joined, {number: _curves(plan, source, number) for number in wanted})
+    write_figures(plan.out, study.figure, joined, _shown(plan, source))
     return joined
+
+
+def _shown(plan: StudyPlan, source: Source) -> Shown:
+    """Of the first data and network."""
+    kinds = {figure.kind for figure in plan.study.figure}
+    numbers = [figure.of for figure in plan.study.figure if figure.kind == "epochs"]
+    norms, smoothing = {}, {}
+    if kinds & {"norms", "smoothing"} and isinstance(source, Trainings):
+        for m in plan.methods:
+            runs = _runs(plan, source, plan.data[0].name, plan.networks[0].name, m.name, [])
+            first = next(iter(runs.values()), None)
+            if first is None:
+                continue
+            job, result = first
+            found = norms_of(plan.out / job.folder / "predictions" / "test.parquet") if "norms" in kinds else None
+            norms.update({} if found is None else {m.name: found})
+            strength = smoothing_of(result["config"]["loss"])
+            smoothing.update({} if strength is None else {m.name: strength})
+    return Shown({number: _curves(plan, source, number) for number in numbers}, norms, smoothing)
+
+
+def _measured(result: Mapping[str, Any]) -> dict[str, float]:
+    """What the loss or the network told, and what the run cost."""
+    cost = {"cpu_seconds": result.get("seconds"), "peak_mb": result.get("peak_mb")}
+    return {**result.get("measured", {}), **{name: value for name, value in cost.items() if value is not None}}
 
 
 def _curves(plan: StudyPlan, source: Source, number: str) -> dict[str, list[float]]:

@@ -12,7 +12,11 @@ from calibrant.calibration.metrics.table import METRICS
 from calibrant.train.study.joined import Block, Estimate, Joined, MethodLine
 
 _NAMES = {m.key: m for m in METRICS}
-TABLE_FILES = ("study.json", "table.md", "table.tex", "results.csv", "results.parquet")
+_MEASURED = (
+    "Means over the seeds; of a training's epochs too. cpu seconds: of a run, of its last start where it was stopped; "
+    "peak mb: the most memory that its process held, all libraries included."
+)
+TABLE_FILES = ("study.json", "table.md", "table.tex", "measured.md", "results.csv", "results.parquet")
 
 
 def write_joined(out: Path, joined: Joined, tidy: Sequence[dict[str, object]]) -> None:
@@ -20,6 +24,7 @@ def write_joined(out: Path, joined: Joined, tidy: Sequence[dict[str, object]]) -
     write_json(out / "study.json", joined.to_dict())
     write_text(out / "table.md", markdown(joined))
     write_text(out / "table.tex", latex(joined))
+    write_text(out / "measured.md", measured(joined))
     if not tidy:
         return
     buffer = io.StringIO()
@@ -48,6 +53,22 @@ def markdown(joined: Joined) -> str:
         parts += ["", *_pipe(["mean rank", *(_title(m) for m in joined.metrics)], block, joined.metrics, _rank, True)]
         parts += [""]
     return "\n".join([*parts, *_notes(joined), ""])
+
+
+def measured(joined: Joined) -> str:
+    """What the runs cost, and what losses and networks told of themselves: not in table.md, as times differ."""
+    parts = [f"# {joined.title}: what was measured", "", _MEASURED, ""]
+    for block in joined.blocks:
+        names = list(dict.fromkeys(name for line in block.lines for name in line.measured))
+        if block.view or not names:
+            continue
+        parts += [f"## {heading(block)}", "", "| method | " + " | ".join(n.replace("_", " ") for n in names) + " |"]
+        parts += ["|---" + "|---:" * len(names) + "|"]
+        for line in block.lines:
+            cells = [f"{line.measured[name]:.4g}" if name in line.measured else "" for name in names]
+            parts += ["| " + " | ".join([_shown(line), *cells]) + " |"]
+        parts += [""]
+    return "\n".join(parts)
 
 
 def text(joined: Joined) -> str:

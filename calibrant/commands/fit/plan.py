@@ -93,9 +93,3 @@ def size_within(size: int, images: int, seconds_an_image: float, left: float) ->
         seconds_an_image *= ((size - 32) / size) ** 2
         size -= 32
     return size
-
-
-def spoken(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -11,9 +11,10 @@ from calibrant.atomic import write_text
 from calibrant.commands.fit import deploy, heads, judge, tuning
 from calibrant.commands.fit.data import Rows, settle
 from calibrant.commands.fit.page import sections
-from calibrant.commands.fit.plan import Clock, Wanted, spoken
+from calibrant.commands.fit.plan import Clock, Wanted
 from calibrant.commands.fit.project import Project
 from calibrant.errors import CheckFailed
+from calibrant.progress import spoken
 
 if TYPE_CHECKING:
     from calibrant.calibration.report.figures import Model

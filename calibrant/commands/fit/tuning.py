@@ -10,8 +10,9 @@ import numpy as np
 
 from calibrant.commands.fit.data import Rows
 from calibrant.commands.fit.heads import CHOSEN, Pace
-from calibrant.commands.fit.plan import BATCH, STEP_OVER_FORWARD, Clock, Wanted, affordable, epochs_for, spoken
+from calibrant.commands.fit.plan import BATCH, STEP_OVER_FORWARD, Clock, Wanted, affordable, epochs_for
 from calibrant.commands.fit.project import Project
+from calibrant.progress import spoken
 
 if TYPE_CHECKING:
     from calibrant.train.data.split import Splits

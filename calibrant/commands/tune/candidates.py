@@ -105,7 +105,7 @@ def candidates(
     from calibrant.export.quantization.quantize import held_out
 
     card = _card(model)
-    pictures = Pictures(held_out(data, card.classes), most)
+    pictures = Pictures(held_out(data, card.classes, former=card.former_classes), most)
     given = str(card.precision.get("dtype", "float32"))
     wanted = tuple(precisions or (_usual() if given == "float32" else ()))
     files = {"fp32" if given == "float32" else given: model}

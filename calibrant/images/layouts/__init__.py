@@ -58,7 +58,9 @@ def layout_of(path: Path) -> str:
     return named
 
 
-def images_to_predict(path: str | Path, class_names: Sequence[str], *, split: str) -> ImageSet:
+def images_to_predict(
+    path: str | Path, class_names: Sequence[str], *, split: str, former: Sequence[str] = ()
+) -> ImageSet:
     """The images of one split, with labels in a model's numbering; all of them where the data have no splits.
 
     Where the split has a folder of its own, ids are relative to that. Folders of classes are read in the model's order.
@@ -70,7 +72,7 @@ def images_to_predict(path: str | Path, class_names: Sequence[str], *, split: st
         path = next((path / word for word in words if (path / word).is_dir()), path)
         kind = layout_of(path)
     listing = list_images(path, Wishes(split=split), layout=kind)
-    images = listing.known_to(class_names, listing.of_split(split))
+    images = listing.known_to(class_names, listing.of_split(split), former=former)
     if kind != "folder":
         return images
     return images.rows(np.argsort(np.where(images.labels < 0, len(class_names), images.labels), kind="stable"))

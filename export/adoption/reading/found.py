@@ -83,9 +83,7 @@ def find(
     chosen = _choose(foreign, fitting, per_row)
     ending, told = fitting[chosen], foreign.outputs[chosen]
     seen, floor = Seen(feed, per_row), None
-    values = run_rows(
-        session(foreign.path, level=level_of(foreign.precision)), taken.name, rows, [told], batch=taken.batch
-    )[told]
+    values = run_rows(session(foreign.path, level=level_of(foreign.precision)), rows, [told], batch=taken.batch)[told]
     if output_kind is None and taken.rows and ending.kind == "logits" and not ending.chosen:
         kind = kind_of_numbers(values, foreign.precision)  # forests and neighbours vote: no operator says so
         kind = "margin" if foreign.table.margin and kind == "logits" else kind

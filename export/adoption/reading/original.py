@@ -51,7 +51,7 @@ class Original:
 
     def outputs(self, rows: NDArray[Any]) -> NDArray[Any]:
         """The output for rows as the file takes them."""
-        return run_rows(self.run, self.taken.name, rows, [self.output], batch=self.taken.batch)[self.output]
+        return run_rows(self.run, rows, [self.output], batch=self.taken.batch)[self.output]
 
     def answers(self, rows: NDArray[Any]) -> Array:
         """Probabilities [N, C] (for sigmoids one by one), or [N] winners where the file gives labels."""

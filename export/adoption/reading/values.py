@@ -58,9 +58,14 @@ def run_values(model: onnx.ModelProto, names: Sequence[str], feeds: Mapping[str,
     return dict(zip(names, map(np.asarray, found), strict=True))
 
 
-def run_rows(run: Any, name: str, rows: NDArray[Any], outputs: Sequence[str], *, batch: int | None = None) -> Arrays:
-    """Outputs of a session for any number of rows; a fixed batch size gets its last rows padded and cut again."""
-    step = batch or 16
+def run_rows(
+    run: Any, rows: NDArray[Any], outputs: Sequence[str], *, batch: int | None = None, name: str | None = None
+) -> Arrays:
+    """Outputs of a session for any number of rows; of a fixed batch size the last rows are padded.
+
+    name: of the input that takes them, where there are others.
+    """
+    step, name = batch or 16, name or run.get_inputs()[0].name
     parts: list[list[NDArray[Any]]] = []
     for start in range(0, len(rows), step):
         some = rows[start : start + step]

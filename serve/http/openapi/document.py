@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from calibrant._version import __version__
-from calibrant.serve.http.openapi.schemas import ANY, ERROR, parameter
+from calibrant.serve.http.openapi.answers import SCHEMAS, answer
+from calibrant.serve.http.openapi.schemas import ANY, parameter
 from calibrant.serve.http.routes import ROUTES, Route
 
 
@@ -17,14 +18,16 @@ def document(models: Sequence[str], *, admin: bool, monitored: bool, guarded: bo
     there = {"": True, "admin": admin, "monitor": monitored}
     for route in ROUTES:
         for address in route.addresses if there.get(route.needs, False) else ():
-            operation = _operation(route, [*_in_path(address, models), *route.parameters])
+            operation: dict[str, Any] = {"operationId": operation_id(route, address)}
+            operation |= _operation(route, [*_in_path(address, models), *route.parameters])
             if guarded and route.open:
                 operation["security"] = []
             paths[address] = {route.verb.decode().lower(): operation}
+    components: dict[str, Any] = {"schemas": SCHEMAS}
     lock: dict[str, Any] = {}
     if guarded:
-        scheme = {"bearer": {"type": "http", "scheme": "bearer"}}
-        lock = {"components": {"securitySchemes": scheme}, "security": [{"bearer": []}]}
+        components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+        lock = {"security": [{"bearer": []}]}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -33,8 +36,18 @@ def document(models: Sequence[str], *, admin: bool, monitored: bool, guarded: bo
             "description": "Open Inference Protocol V2 and /predict.",
         },
         "paths": paths,
+        "components": components,
         **lock,
     }
+
+
+def operation_id(route: Route, address: str) -> str:
+    """The handler's name; of what is about one model or version too, with that behind it."""
+    name = route.handler.__name__
+    if "{version}" in address:
+        return f"{name}_of_version"
+    shared = sum(other.handler is route.handler for other in ROUTES) > 1
+    return f"{name}_of_model" if shared and "{name}" in address else name
 
 
 def _in_path(address: str, models: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -52,7 +65,7 @@ def _operation(route: Route, parameters: Sequence[Any]) -> dict[str, Any]:
         "summary": route.text,
         "responses": {
             "200": {"description": "The answer.", "content": route.answer or ANY},
-            "default": {"description": "An error.", "content": {"application/json": {"schema": ERROR}}},
+            "default": {"description": "An error.", "content": answer("Error")},
         },
     }
     if parameters:

@@ -12,7 +12,6 @@ def parameter(name: str, where: str, schema: dict[str, Any], text: str, *, requi
 
 
 ANY: dict[str, Any] = {"application/json": {"schema": {}}}
-ERROR = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
 _TENSOR = {
     "type": "object",
     "required": ["name", "shape", "datatype"],
@@ -115,6 +114,15 @@ FEEDBACK = {
     }
 }
 
+DECISION: dict[str, Any] = {
+    "application/json": {
+        "schema": {
+            "type": "object",
+            "required": ["decision"],
+            "properties": {"decision": {"type": "string", "enum": ["promote", "roll back"]}},
+        }
+    }
+}
 TEXT: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
 HTML: dict[str, Any] = {"text/html": {"schema": {"type": "string"}}}
 

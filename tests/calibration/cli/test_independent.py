@@ -45,7 +45,7 @@ def test_base_rates_of_the_place_of_use(multi: Path, tmp_path: Path) -> None:
     assert json.loads(out.read_text())["fit"]["base_rates"]["target"] == [0.1, 0.2, 0.3]
 
 
-@pytest.mark.parametrize(("command", "option"), [(evaluate, ["--compare"]), (calibrate, ["--conformal", "0.1"])])
+@pytest.mark.parametrize(("command", "option"), [(evaluate, ["--adjust", "1"]), (calibrate, ["--conformal", "0.1"])])
 def test_options_for_one_class_a_row_are_refused(command: object, option: list[str], multi: Path) -> None:
     with pytest.raises(ConfigError, match="labels of this one are independent"):
         CliRunner().invoke(command, [str(multi), *option], catch_exceptions=False)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from calibrant.commands.fit.plan import affordable, epochs_for, minutes_of, size_within, spoken
+from calibrant.commands.fit.plan import affordable, epochs_for, minutes_of, size_within
 from calibrant.errors import ConfigError
 
 
@@ -34,7 +34,3 @@ def test_the_size_is_lessened_only_as_far_as_need_be() -> None:
     assert size_within(224, 1000, 0.01, 20) == 224
     assert size_within(224, 1000, 0.01, 15) == 192  # 10 s at 224, 7.3 at 192, 7.5 allowed
     assert size_within(224, 1000, 0.01, 0.1) == 96
-
-
-def test_times_are_spoken_in_the_unit_that_people_use() -> None:
-    assert [spoken(s) for s in (0.2, 60, 600, 7200)] == ["1 s", "60 s", "10 min", "2.0 h"]

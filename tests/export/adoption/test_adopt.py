@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from click.testing import CliRunner
 from PIL import Image
@@ -166,6 +167,25 @@ def test_in_python_with_names_as_a_list(foreigners: Foreigners) -> None:
     path = foreigners.write(lambda m: m.head(m.body()))
     done = adopt(path, foreigners.adopted, classes=list(NAMES), name="trees", author="somebody")
     assert (done.card.name, done.card.author) == ("trees", "somebody")
+
+
+@pytest.mark.parametrize("shape", [("n", 3, SIZE, SIZE), (1, 3, SIZE, SIZE)])
+def test_names_that_are_ours_in_the_adopted_file(foreigners: Foreigners, shape: tuple[int | str, ...]) -> None:
+    path = foreigners.write(
+        lambda m: m.put("Softmax", m.head(m.body("images"), output="logits"), axis=-1, output="probabilities"),
+        shape=shape,
+    )
+    model = onnx.load(str(path))
+    model.graph.input[0].name = "images"
+    onnx.save(model, str(path))
+    done = foreigners.adopt(path)
+    assert done.found.kind == "probabilities"
+    x = random_pictures(3, (SIZE, SIZE))
+    feed = x.astype(np.float32).transpose(0, 3, 1, 2) / 255
+    original = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    expected = np.concatenate([original.run(["probabilities"], {"images": feed[i : i + 1]})[0] for i in range(3)])
+    np.testing.assert_allclose(load(foreigners.adopted, threads=1).predict(x).probabilities, expected, atol=1e-5)
+    run("verify", foreigners.adopted)
 
 
 def test_independent_labels_from_the_foreign_file_to_the_answer(foreigners: Foreigners, place: Path) -> None:

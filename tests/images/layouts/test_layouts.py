@@ -75,6 +75,20 @@ def test_predict_keeps_the_names_of_classes_that_the_model_does_not_know(written
     assert len(set(found.ids)) == len(found) == 10
 
 
+@pytest.mark.parametrize(
+    "now", [("Rohrdommel", "Kranich", "Alk"), ("Rohrdommel", "crane", "auk"), ("crane", "auk", "x")]
+)
+def test_folders_bear_the_names_of_before_a_relabelling(written: tuple[str, Path], now: tuple[str, ...]) -> None:
+    former = ("bittern", "crane", "auk")
+    for found in (
+        images_to_predict(written[1], now, split="test", former=former),
+        held_out(written[1], now, former=former),
+    ):
+        assert found.label_names is None
+        assert seen(found, former) <= wanted("train") | wanted("test")
+    assert seen(images_to_predict(written[1], former, split="test", former=now), former) == wanted("test")
+
+
 def test_quantize_reads_what_isheld_out(written: tuple[str, Path]) -> None:
     assert seen(held_out(written[1], CLASSES)) == wanted("train" if written[0] == "aircraft" else "test")
     with pytest.raises(DataError, match='is of "auk", which is not a class of the model'):

@@ -88,6 +88,7 @@ def test_what_the_server_does_not_have_is_not_listed() -> None:
     bare = document(["birds"], admin=False, monitored=False)
     assert {path for path in WHOLE["paths"] if path not in bare["paths"]} == {
         "/v2/repository/models/{name}/load", "/v2/repository/models/{name}/unload",
+        "/v2/repository/models/{name}/canary/decision",
         "/v2/models/{name}/feedback", "/v2/models/{name}/versions/{version}/feedback",
         "/v2/models/{name}/monitor", "/v2/models/{name}/versions/{version}/monitor",
     }  # fmt: skip

@@ -7,16 +7,19 @@ from typing import Any
 
 import pytest
 
-from calibrant.serve.models.repository import Repository, version_key
+from calibrant.serve.models.repository import Canary, Repository, version_key
 from calibrant.serve.protocol.errors import ModelNotFound, NotReady
 
 
 def repository(*versions: str) -> Repository:
     found = Repository()
     for version in versions:
-        model: Any = SimpleNamespace(name="birds", version=version)
-        assert found.add(model) is None
+        assert found.add(model(version)) is None
     return found
+
+
+def model(version: str, sha256: str = "a") -> Any:
+    return SimpleNamespace(name="birds", version=version, sha256=sha256)
 
 
 def test_versions_are_ordered_as_numbers_and_words_come_before_them() -> None:
@@ -26,15 +29,44 @@ def test_versions_are_ordered_as_numbers_and_words_come_before_them() -> None:
 
 def test_a_canary_and_a_shadow_answer_only_when_they_are_named() -> None:
     found = repository("1", "2", "3")
-    found.canaries["birds"], found.shadows["birds"] = ("3", 0.1), [("2", 1.0)]
+    found.canaries["birds"], found.shadows["birds"] = Canary("3", 0.1), [("2", 1.0)]
     assert found.get("birds").version == "1"
     assert found.get("birds", "3").version == "3"
 
 
 def test_where_only_a_canary_is_left_it_answers() -> None:
     found = repository("3")
-    found.canaries["birds"] = ("3", 0.1)
+    found.canaries["birds"] = Canary("3", 0.1)
     assert found.get("birds").version == "3"
+
+
+def test_one_that_was_rolled_back_answers_nobody_until_its_bytes_change() -> None:
+    found = repository("1", "2")
+    found.canaries["birds"] = Canary("2", 0.1)
+    found.settle("birds", "2", "a", over=None)
+    assert (found.get("birds").version, found.canaries) == ("1", {})
+    found.add(model("2"))
+    assert (found.get("birds").version, found.canaries) == ("1", {})
+    found.add(model("2", "b"))  # tried again, with the share it had
+    assert (found.get("birds").version, found.canaries) == ("1", {"birds": Canary("2", 0.1)})
+
+
+def test_one_that_was_promoted_over_a_newer_one_answers_until_another_comes() -> None:
+    found = repository("1", "2", "3")
+    found.canaries["birds"] = Canary("1", 0.1)
+    found.settle("birds", "1", "a", over=found.newer("birds", "1"))
+    assert found.get("birds").version == "1"
+    found.add(model("4"))
+    assert found.get("birds").version == "4"
+
+
+def test_a_newer_version_is_a_canary_where_that_is_asked_for_and_the_one_before_gives_way() -> None:
+    found = repository("1")
+    found.to_try["birds"] = 0.2
+    found.add(model("2"))
+    assert (found.get("birds").version, found.canaries["birds"]) == ("1", Canary("2", 0.2))
+    found.add(model("3"))  # the second was never decided, and must not answer all in its place
+    assert (found.get("birds").version, found.canaries["birds"]) == ("1", Canary("3", 0.2))
 
 
 def test_adding_gives_back_what_is_replaced() -> None:

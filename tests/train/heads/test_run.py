@@ -34,6 +34,7 @@ def birds(images: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory)
     return extract(FeatureConfig("test_vit", images, out, weights=weights, image_size=SIZE, views=views)).cache
 
 
+TWO = ['data.test_views=["eval","flip"]', "data.average=logits", "optimizer.epochs=20"]
 KINDS = {
     "linear": ["input.transform=standardise"],
     "linear, raw": [],
@@ -50,6 +51,8 @@ KINDS = {
     "three cosine heads": ["head.kind=cosine", "ensemble.heads=3"],
     "logistic": ["head.kind=logistic"],
     "vace": ["loss.name=vace"],
+    "mlp, logits of two views": ["head.kind=mlp", "head.hidden=[8]", *TWO],
+    "cosine, logits of two views": ["head.kind=cosine", *TWO],
     "two views": ['data.test_views=["eval","flip"]', 'data.train_views=["eval","flip"]', "input.transform=standardise"],
 }
 
@@ -77,6 +80,43 @@ def test_the_fused_network_says_what_the_two_steps_say(
     assert features.shape == (len(pixels), trained.network.feature_dim)
     np.testing.assert_allclose(softmax(claimed), softmax(expected), atol=1e-5)
     np.testing.assert_allclose(claimed, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_logits_of_views_are_averaged_and_not_their_features(birds: FeatureCache) -> None:
+    settings = [*BASE, "head.kind=cosine", 'data.test_views=["eval","flip"]']
+    result = run_experiment(Matrices(birds), head_config({}, [*settings, "data.average=logits"]))
+    other = run_experiment(Matrices(birds), head_config({}, settings))
+    parts = [torch.from_numpy(birds.read("test", view).features) for view in ("eval", "flip")]
+    by_hand = torch.stack([result.trained.logits(x) for x in parts]).mean(0).numpy()
+    assert result.test_logits is not None
+    assert other.test_logits is not None
+    np.testing.assert_allclose(result.test_logits, by_hand, atol=1e-6)
+    np.testing.assert_allclose(other.test_logits, other.trained.logits((parts[0] + parts[1]) / 2).numpy(), atol=1e-6)
+    assert np.abs(result.test_logits - other.test_logits).max() > 1e-3
+    with pytest.raises(ConfigError, match="averages over one view"):
+        run_experiment(Matrices(birds), head_config({}, ["data.average=logits"]))
+    with pytest.raises(ConfigError, match=r"data\.folds averages features"):
+        run_experiment(Matrices(birds), head_config({}, [
+            *settings[3:], 'data.train_views=["eval","flip"]', "data.average=logits", "data.folds=2",
+        ]))  # fmt: skip
+
+
+def test_a_head_on_several_layers_is_one_network(images: Path, weights: Path, tmp_path: Path) -> None:
+    cache = extract(
+        FeatureConfig(
+            "test_vit", images, tmp_path / "f", weights=weights, image_size=SIZE, pooling="class+mean", layers=3
+        )
+    ).cache
+    result = run_experiment(Matrices(cache), head_config({}, BASE))
+    write_run(tmp_path / "run", cache, result, data=images)
+    trained = load_run(tmp_path / "run")
+    assert result.test is not None
+    expected = read_predictions(tmp_path / "run" / "predictions" / "test.parquet").logits
+    with Image.open(images / result.test.ids[0]) as image:
+        pixels = trained.preprocessing.pixels(image.convert("RGB"))
+    with torch.no_grad():
+        logits, _ = trained.network(torch.from_numpy(trained.preprocessing.normalise(pixels[None])))
+    np.testing.assert_allclose(logits.numpy(), expected[:1], rtol=1e-3, atol=1e-4)
 
 
 def test_the_same_head_is_the_same_bytes(birds: FeatureCache, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from calibrant.errors import ConfigError
-from calibrant.train.study.cli import study
+from calibrant.train.study.cli import _places, study
+from calibrant.train.study.file import read_study
 
 
 def call(*arguments: object) -> str:
@@ -31,6 +32,12 @@ def test_places_are_told_apart_by_name() -> None:
     ):
         with pytest.raises(ConfigError, match=said):
             CliRunner().invoke(study, list(arguments), catch_exceptions=False)
+
+
+def test_a_place_without_a_name_is_that_of_the_data_whose_recipe_reads_it(tmp_path: Path) -> None:
+    for name, shown in (("cifar-100-python", "cifar100"), ("cifar-10-batches-py", "cifar10")):
+        (tmp_path / name / name).mkdir(parents=True)
+        assert _places((str(tmp_path / name),), read_study("fedlas/table1").data, []) == {shown: tmp_path / name}
 
 
 def test_join_runs_nothing_and_a_run_prints_one_row_a_method(study_file: Path, squares: Path) -> None:

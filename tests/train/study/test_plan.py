@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from calibrant.atomic import write_json
 from calibrant.errors import ConfigError
+from calibrant.settings.heads import HeadConfig
+from calibrant.train.heads.config import head_config
 from calibrant.train.jobs.job import result_file
-from calibrant.train.study.file import read_study
-from calibrant.train.study.plan import Cell, StudyPlan, Trainings, plan_study
+from calibrant.train.losses import create_loss
+from calibrant.train.recipe import laid_over
+from calibrant.train.study.file import names_of_studies, read_study
+from calibrant.train.study.plan import Cell, StudyPlan, Trainings, part_of, plan_study
 
 
 def plan_of(study_file: Path, squares: Path, scale: str = "tiny") -> StudyPlan:
@@ -64,3 +69,34 @@ def test_unknown_scales_and_data_are_named(study_file: Path, squares: Path) -> N
         plan_of(study_file, squares, "tinny")
     with pytest.raises(ConfigError, match='no data "circles"'):
         plan_study(read_study(study_file), scale="tiny", out=study_file.parent, places={"circles": squares})
+
+
+@pytest.mark.parametrize("name", names_of_studies())
+def test_every_method_of_a_study_of_the_package_is_a_configuration_with_a_loss(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trainings, "_sizes", lambda self, name, data: (name, 1000, 100, 100))
+    study = read_study(name)
+    plan = plan_study(study, scale="full", out=tmp_path, places={d.name: tmp_path for d in study.data}, seeds=1)
+    counts, keys = list(range(20, 10, -1)), []
+    here = (plan.data[-1].name, plan.networks[-1].name)
+    for cell in [c for c in plan.cells() if (c.data, c.network) == here]:
+        if study.kind == "heads":
+            config = _head_config(plan, cell)
+            loss, options = config.loss.name, config.loss.options
+        else:
+            job = Trainings(plan).job(cell)
+            if job is None:  # waits for what another method measures
+                continue
+            loss, options = job.config.loss.name, job.config.loss.options
+            keys.append(job.key)
+        create_loss(loss, num_classes=10, feature_dim=4, class_counts=counts, **options)
+    assert len(set(keys)) == len(keys), "two methods are the same training"
+
+
+def _head_config(plan: StudyPlan, cell: Cell) -> HeadConfig:
+    table: dict[str, Any] = {}
+    d, m = part_of(plan.data, cell.data), part_of(plan.methods, cell.method)
+    for over in (plan.study.base, d.set, m.set):
+        table = laid_over(table, over)
+    return head_config(table, [f"seed={cell.seed}"])

@@ -48,6 +48,21 @@ def test_a_method_that_is_silently_another_one_differs_by_0_and_its_interval_hol
     assert len(rows) == 1 + 4 * 2 * 2 * 5  # methods, seeds, views, metrics
 
 
+def test_images_that_lie_in_foreign_are_told_apart_no_better_than_by_chance_where_they_are_the_known_ones(
+    study_file: Path, squares: Path
+) -> None:
+    table = study_file.read_text().replace("test_images = 0.5", "test_images = 1.0")
+    study_file.write_text(table + '[[foreign]]\nname = "the same"\n[[foreign]]\nname = "not here"\n')
+    plan = plan_study(
+        read_study(study_file), scale="tiny", out=study_file.parent / "out",
+        places={"squares": squares, "the same": squares}, seeds=1,
+    )  # fmt: skip
+    run_study(plan)
+    for block in join_study(plan).blocks:
+        assert [line.estimates["auroc_the same"].mean for line in block.lines] == [0.5] * 4
+    assert "auroc the same (%)" in (plan.out / "table.md").read_text()
+
+
 def test_a_study_without_data_says_what_to_give(study_file: Path) -> None:
     plan = plan_study(read_study(study_file), scale="tiny", out=study_file.parent / "out", places={})
     with pytest.raises(ConfigError, match="pass --data squares=DIR"):

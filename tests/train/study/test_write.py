@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -50,3 +51,17 @@ def test_the_files_hold_the_same_numbers(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "study.json").read_text())["blocks"][0]["lines"][0]["method"] == "ce"
     assert pq.read_table(tmp_path / "results.parquet").to_pylist() == tidy
     assert (tmp_path / "results.csv").read_text() == "method,seed,metric,value\nce,1,ece,0.25\n"
+
+
+def test_what_runs_cost_stands_beside_the_table_and_not_in_it(tmp_path: Path) -> None:
+    study = joined()
+    block = study.blocks[0]
+    told = ({"cpu_seconds": 12.345, "mean_alpha": 0.04}, {"cpu_seconds": 11.0}, {}, {})
+    lines = tuple(replace(line, measured=told[i]) for i, line in enumerate(block.lines))
+    study = replace(study, blocks=(replace(block, lines=lines, view=""),))
+    write_joined(tmp_path, study, [])
+    rows = (tmp_path / "measured.md").read_text().splitlines()
+    assert "| method | cpu seconds | mean alpha |" in rows
+    assert "| ce | 12.35 | 0.04 |" in rows
+    assert "| 50 % better | 11 |  |" in rows
+    assert "12.3" not in (tmp_path / "table.md").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,24 @@ _CLASSES = 2  # of the classifier that timm insists on; it is never used
 class Backbone(nn.Module):
     """forward(images) -> (N, D), or (N, T, D) patch tokens with pooling "tokens".
 
-    head     what the model's own classifier reads: timm's pooling and norm
-    class    the class token after the final norm
-    mean     mean of the patch tokens, or of the positions of a feature map
-    tokens   the patch tokens, or the positions of a feature map, one by one
+    head         what the model's own classifier reads: timm's pooling and norm
+    class        the class token after the final norm
+    mean         mean of the patch tokens, or of the positions of a feature map
+    class+mean   the two beside one another
+    tokens       the patch tokens, or the positions of a feature map, one by one
+
+    `layers`: so many blocks (stages, of a convolutional network) from the end are pooled and laid side by side, the
+    last one last; the final norm is applied to each block of a transformer, as DINOv2's evaluation does.
     """
 
-    def __init__(self, model: FeatureModel, pooling: Pooling, name: str, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, model: FeatureModel, pooling: Pooling, name: str, options: Mapping[str, Any], layers: int = 1
+    ) -> None:
         super().__init__()
-        self.model, self.pooling, self.name, self.options = model, pooling, name, dict(options)
+        self.model, self.pooling, self.name, self.options, self.layers = model, pooling, name, dict(options), layers
+        if layers > 1 and pooling in ("head", "tokens"):
+            fix = "use --pooling class, mean or class+mean"
+            raise ModelError(f"--pooling {pooling} reads the last layer alone", where="--layers", fix=fix)
         probe = self._probe()
         self.width = int(probe.shape[-1])
         self.tokens = int(probe.shape[1]) if probe.ndim == 3 else 1
@@ -40,6 +50,8 @@ class Backbone(nn.Module):
         if self.pooling == "head":
             features: Tensor = self.model(images)[1]
             return features
+        if self.layers > 1:
+            return torch.cat([part for block in self._blocks(images) for part in self._parts(*block)], 1)
         return self._pool(self.model.network.forward_features(images))  # type: ignore[operator]
 
     def _pool(self, maps: Any) -> Tensor:
@@ -47,18 +59,51 @@ class Backbone(nn.Module):
         if not isinstance(maps, Tensor) or maps.ndim not in (3, 4):
             raise ModelError(f"{self.name} gives no patch tokens and no feature map", fix="use --pooling head")
         if maps.ndim == 4:
-            if self.pooling == "class":
-                raise ModelError(f"{self.name} has no class token", fix="use --pooling head or mean")
+            self._refuse_without_class(0)
             channels_first = maps.shape[1] == network.num_features and maps.shape[-1] != network.num_features
             tokens = maps.flatten(2).transpose(1, 2) if channels_first else maps.flatten(1, 2)
             return tokens.mean(1) if self.pooling == "mean" else tokens
         prefix = int(getattr(network, "num_prefix_tokens", 0))
-        if self.pooling == "class":
-            if not prefix:
-                raise ModelError(f"{self.name} has no class token", fix="use --pooling head or mean")
-            return maps[:, 0]
+        self._refuse_without_class(prefix)
         patches = maps[:, prefix:]
-        return patches.mean(1) if self.pooling == "mean" else patches
+        return patches if self.pooling == "tokens" else torch.cat(self._parts(patches, maps[:, :prefix]), 1)
+
+    def _refuse_without_class(self, prefix: int) -> None:
+        if self.pooling in ("class", "class+mean") and not prefix:
+            raise ModelError(f"{self.name} has no class token", fix="use --pooling head or mean")
+
+    def _parts(self, patches: Tensor, prefix: Tensor) -> list[Tensor]:
+        """What the pooling takes of patch tokens (N, T, D) and of the tokens before them (N, P, D)."""
+        found = []
+        if self.pooling in ("class", "class+mean"):
+            found.append(prefix[:, 0])
+        if self.pooling in ("mean", "class+mean"):
+            found.append(patches.mean(1))
+        return found
+
+    def _blocks(self, images: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Patch tokens and the tokens before them, of each of the last blocks."""
+        network: Any = self.model.network
+        intermediates = getattr(network, "forward_intermediates", None)
+        if intermediates is None:
+            raise ModelError(f"{self.name} does not give its inner layers", where="--layers", fix="leave it out")
+        takes = inspect.signature(intermediates).parameters
+        tokens = {"return_prefix_tokens": True, "norm": True} if "return_prefix_tokens" in takes else {}
+        try:
+            maps = intermediates(images, indices=self.layers, intermediates_only=True, output_fmt="NCHW", **tokens)
+        except (AssertionError, ValueError, IndexError, TypeError) as error:
+            what = f"{self.name} does not give {self.layers} layers ({error})".replace(" ()", "")
+            raise ModelError(what, where="--layers", fix="ask for fewer") from None
+        if len(maps) != self.layers:
+            raise ModelError(f"{self.name} has {len(maps)} layers to pool", where="--layers", fix="ask for fewer")
+        blocks = []
+        for block in maps:
+            patches, prefix = block if isinstance(block, tuple) else (block, None)
+            rows = patches.flatten(2).transpose(1, 2)
+            prefix = rows[:, :0] if prefix is None else prefix
+            self._refuse_without_class(prefix.shape[1])
+            blocks.append((rows, prefix))
+        return blocks
 
     @torch.no_grad()
     def _probe(self) -> Tensor:
@@ -91,6 +136,7 @@ def load_backbone(
     weights: Path | None = None,
     input_size: tuple[int, int] | None = None,
     options: Mapping[str, Any] | None = None,
+    layers: int = 1,
 ) -> Backbone:
     """The timm model `name` in eval mode, parameters frozen."""
     options = dict(options or {})
@@ -98,7 +144,7 @@ def load_backbone(
         name, _CLASSES, pretrained=pretrained and weights is None, weights=weights, input_size=input_size, **options
     )
     model.eval().requires_grad_(False)
-    return Backbone(model, pooling, name, options)
+    return Backbone(model, pooling, name, options, layers)
 
 
 def save_backbone(cache: Path, backbone: Backbone) -> None:
@@ -122,7 +168,12 @@ def cached_backbone(cache: FeatureCache) -> Backbone:
         )
     size = Preprocessing.from_dict(m.preprocessing, where=cache.path).size
     backbone = load_backbone(
-        str(m.model["name"]), pooling=m.pooling, pretrained=False, input_size=size, options=m.model["options"]
+        str(m.model["name"]),
+        pooling=m.pooling,
+        pretrained=False,
+        input_size=size,
+        options=m.model["options"],
+        layers=m.layers,
     )
     backbone.model.network.load_state_dict(load_file(file), strict=False)
     if backbone.sha256() != m.model["sha256"]:

@@ -24,7 +24,7 @@ from calibrant.errors import DataError, FormatError, did_you_mean
 
 FORMAT_VERSION = 1
 MANIFEST = "features.json"
-Pooling = Literal["head", "class", "mean", "tokens"]
+Pooling = Literal["head", "class", "mean", "class+mean", "tokens"]
 Storage = Literal["float32", "float16"]
 
 
@@ -46,6 +46,7 @@ class Manifest:
     images: Mapping[str, str]
     views: tuple[str, ...] = ("eval",)  # complete or being made
     made_with: Mapping[str, str] = field(default_factory=dict)
+    layers: int = 1  # so many from the end, pooled side by side
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "features", "format_version": FORMAT_VERSION, **asdict(self)}
@@ -71,7 +72,7 @@ class Manifest:
         """What would make shards of the two incompatible, in words; None where nothing would."""
         if self.model["sha256"] != other.model["sha256"]:
             return f"the features are from another model ({self.model['name']}, weights {self.model['sha256'][:12]})"
-        for name in ("preprocessing", "pooling", "storage", "amp", "seed", "block", "tokens", "width"):
+        for name in ("preprocessing", "pooling", "layers", "storage", "amp", "seed", "block", "tokens", "width"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if _plain(mine) != _plain(theirs):
                 return f"the features were made with {name} {_short(mine, theirs)}"
@@ -152,6 +153,8 @@ class FeatureCache:
             tuple(i for p in parts for i in p.ids),
             np.concatenate([p.labels for p in parts]),
             np.concatenate([p.features for p in parts]),
+            tuple(i for p in parts for i in p.partners or ()) or None,
+            np.concatenate([p.shares for p in parts if p.shares is not None]) if parts[0].shares is not None else None,
         )
         if len(rows.ids) != self.manifest.splits[split]:
             raise FormatError(
@@ -195,30 +198,48 @@ class FeatureCache:
             bad = int(labels.max()) if labels.max() >= len(m.class_names) else int(labels.min())
             what = "a row has no label" if bad == -1 else f"label {bad}, but there are {len(m.class_names)} classes"
             raise DataError(what, where=file, fix="was it written for other data?")
-        return FeatureRows(tuple(table.column("id").to_pylist()), labels, features)
+        ids = tuple(table.column("id").to_pylist())
+        if "partner" not in table.schema.names:
+            return FeatureRows(ids, labels, features)
+        shares = table.column("share").to_numpy(zero_copy_only=False).astype(np.float32)
+        return FeatureRows(ids, labels, features, tuple(table.column("partner").to_pylist()), shares)
 
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """Features of a split: (N, D), or (N, T, D) patch tokens."""
+    """Features of a split: (N, D), or (N, T, D) patch tokens. partners, shares: of views that mix two images, the id
+    of the other one and what part is the image's own.
+    """
 
     ids: tuple[str, ...]
     labels: NDArray[np.int64]
     features: NDArray[np.float32]
+    partners: tuple[str, ...] | None = None
+    shares: NDArray[np.float32] | None = None
 
 
 def write_shard(
-    file: Path, ids: Sequence[str], labels: NDArray[np.int64], features: NDArray[np.floating[Any]], storage: Storage
+    file: Path,
+    ids: Sequence[str],
+    labels: NDArray[np.int64],
+    features: NDArray[np.floating[Any]],
+    storage: Storage,
+    mixed: tuple[Sequence[str], NDArray[np.float32]] | None = None,
 ) -> None:
+    """`mixed`: partners and shares of views of two images."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     flat = np.ascontiguousarray(features.reshape(len(ids), -1), dtype=np.dtype(storage))
     values = pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), flat.shape[1])
-    table = pa.table({"id": pa.array(ids, pa.string()), "label": pa.array(labels, pa.int64()), "features": values})
+    columns = {"id": pa.array(ids, pa.string()), "label": pa.array(labels, pa.int64()), "features": values}
+    if mixed is not None:
+        columns |= {"partner": pa.array(mixed[0], pa.string()), "share": pa.array(mixed[1], pa.float32())}
+    table = pa.table(columns)
     with replacing(file) as temporary:
         # Float features are noise to a compressor.
-        pq.write_table(table, temporary, compression={"id": "zstd", "label": "zstd", "features": "none"})
+        small = {name: "zstd" for name in columns if name != "features"}
+        pq.write_table(table, temporary, compression={**small, "features": "none"})
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:

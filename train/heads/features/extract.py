@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -40,6 +40,7 @@ from calibrant.train.heads.features.cache import (
     write_manifest,
     write_shard,
 )
+from calibrant.train.heads.features.mixed_views import MixedViews, Mixture, is_mixed
 from calibrant.train.heads.features.views import Pixels, check_view, make_view
 from calibrant.train.model.evaluation_transform import evaluation_transform
 
@@ -72,6 +73,7 @@ class FeatureConfig:
     splits: tuple[str, ...] = ()  # extract these only; empty: all. The cache describes all of them either way
     keep_backbone: bool = True  # its weights beside the features, so that a head can be fused without them
     test_fraction: float = 0.0  # of images that are not divided
+    layers: int = 1  # so many from the end are pooled
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ def extract(config: FeatureConfig, given: tuple[tuple[str, ...], dict[str, Image
         weights=config.weights,
         input_size=size,
         options=config.options,
+        layers=config.layers,
     )
     preprocessing = evaluation_transform(backbone.model, crop_pct=config.crop_pct)
     wanted = describe(config, backbone, preprocessing, class_names, splits)
@@ -137,18 +140,20 @@ def extract(config: FeatureConfig, given: tuple[tuple[str, ...], dict[str, Image
     device = chosen_device(config.device)
     backbone.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     made = images = 0
+    mixers = {name: MixedViews(split, preprocessing, config.seed) for name, split in splits.items()}
     with bar(
         what="features", total=sum(_rows(splits[s], n, config.block) * len(v) for s, n, v in todo), unit="img"
     ) as b:
         for split, number, views in todo:
-            part = splits[split].rows(
-                np.arange(len(splits[split]))[number * config.block : (number + 1) * config.block]
-            )
+            first = number * config.block
+            part = splits[split].rows(np.arange(len(splits[split]))[first : first + config.block])
+            mixtures: dict[str, dict[int, Mixture]] = {view: {} for view in views if is_mixed(view)}
             features = forward_views(
                 backbone,
                 part,
                 preprocessing,
                 views,
+                mixed=_mixing(mixers[split], first, mixtures) if mixtures else None,
                 batch_size=config.batch_size,
                 workers=config.workers,
                 amp=config.amp,
@@ -157,7 +162,11 @@ def extract(config: FeatureConfig, given: tuple[tuple[str, ...], dict[str, Image
                 on_batch=b.update,
             )
             for view in views:
-                write_shard(cache.shard(split, view, number), part.ids, part.labels, features[view], config.storage)
+                of_two = None
+                if view in mixtures:
+                    of_two = _columns(mixtures[view], splits[split].ids)
+                file = cache.shard(split, view, number)
+                write_shard(file, part.ids, part.labels, features[view], config.storage, of_two)
                 made += 1
             images += len(part) * len(views)
     return Extracted(cache, made, total - made, images)
@@ -191,6 +200,7 @@ def describe(
         {k: _digest(v) for k, v in splits.items()},
         tuple(config.views),
         {"calibrant": __version__, "torch": torch.__version__, "timm": timm.__version__},
+        config.layers,
     )
 
 
@@ -217,13 +227,17 @@ def forward_views(
     views: Sequence[str],
     *,
     batch_size: int,
+    mixed: Callable[[str, int], Pixels] | None = None,
     workers: int = 1,
     amp: Amp = "none",
     seed: int = 0,
     device: torch.device | None = None,
     on_batch: Any = lambda n: None,
 ) -> dict[str, NDArray[np.float32]]:
-    """Features (N, D) or (N, T, D) of every image through every view; one decoding of an image serves all views."""
+    """Features (N, D) or (N, T, D) of every image through every view; one decoding of an image serves all views.
+
+    `mixed` makes those that need a second image, from the view and the image's place.
+    """
     device = device or next(backbone.parameters()).device
     # One value for each number of a row of pixels: three values a pixel broadcast seven times slower.
     width = preprocessing.size[1]
@@ -233,7 +247,10 @@ def forward_views(
 
     def decode(i: int) -> list[Pixels]:
         image = images.image(i)
-        return [make_view(image, v, preprocessing, seed=seed, id=images.ids[i]) for v in views]
+        return [
+            mixed(v, i) if mixed and is_mixed(v) else make_view(image, v, preprocessing, seed=seed, id=images.ids[i])
+            for v in views
+        ]
 
     for decoded in _ahead(decode, len(images), batch_size, workers):
         for k, view in enumerate(views):
@@ -245,6 +262,22 @@ def forward_views(
             parts[view].append(f.cpu().numpy())
             on_batch(len(decoded))
     return {view: np.concatenate(found) for view, found in parts.items()}
+
+
+def _mixing(mixer: MixedViews, first: int, made: dict[str, dict[int, Mixture]]) -> Callable[[str, int], Pixels]:
+    """What makes the views of two images of a block, and notes what they are of."""
+
+    def make(view: str, i: int) -> Pixels:
+        mixture = mixer.make(view, first + i)
+        made[view][i] = replace(mixture, pixels=mixture.pixels[:0])
+        return mixture.pixels
+
+    return make
+
+
+def _columns(made: Mapping[int, Mixture], ids: Sequence[str]) -> tuple[list[str], NDArray[np.float32]]:
+    rows = [made[i] for i in range(len(made))]
+    return [ids[m.partner] for m in rows], np.asarray([m.share for m in rows], np.float32)
 
 
 def _ahead(decode: Any, count: int, batch_size: int, workers: int) -> Iterator[list[list[Pixels]]]:

@@ -1,4 +1,4 @@
-"""Views of an image: the evaluation transform, its mirror, the whole image, and random crops.
+"""Views of an image: the evaluation transform, its mirror, the whole image, random crops, and policies on these.
 
 A random view is a function of (seed, view, image id): it is the same whoever makes it, in whatever order.
 """
@@ -8,14 +8,15 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import ConfigError
 from calibrant.images.preprocessing import Preprocessing
-from calibrant.train.seeds import generator
+from calibrant.train.seeds import derive, generator
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -23,31 +24,51 @@ if TYPE_CHECKING:
 Pixels = NDArray[np.uint8]  # (H, W, 3)
 FIXED = ("eval", "flip", "full", "full-flip")
 IN_GRAPH = ("eval", "flip")  # what a deployed file can make of one input
-_CROP = re.compile(r"crop([1-9][0-9]*)")
+_RANDOM = re.compile(r"(crop|rand|trivial|augmix|colour|erase|cutmix|superpixel|transplant)([1-9][0-9]*)")
+_POLICIES: dict[str, dict[str, Any]] = {
+    "rand": {"policy": "rand"}, "trivial": {"policy": "trivial"}, "augmix": {"policy": "augmix"},
+    "colour": {"jitter": 0.4}, "erase": {"erasing": 1.0},
+}  # fmt: skip
+_ONE_AT_A_TIME = Lock()  # torchvision's policies draw from torch's global generator, and images are made in threads
 _AREA, _RATIO, _TRIES = (0.4, 1.0), (3 / 4, 4 / 3), 10
 
 
 def check_view(name: str) -> str:
-    if name in FIXED or _CROP.fullmatch(name):
+    if name in FIXED or _RANDOM.fullmatch(name):
         return name
-    raise ConfigError(f'no view "{name}"', fix=f"views are {', '.join(FIXED)}, and crop1, crop2, ... (random)")
+    kinds = "crop1, crop2, ..., and likewise rand, trivial, augmix, colour, erase, cutmix, superpixel, transplant"
+    raise ConfigError(f'no view "{name}"', fix=f"views are {', '.join(FIXED)}, and at random {kinds}")
 
 
 def make_view(image: Image.Image, view: str, preprocessing: Preprocessing, *, seed: int, id: str) -> Pixels:
     """uint8 (H, W, 3) of the size that the preprocessing gives.
 
     eval: the evaluation transform; full: the same with the shorter side at the crop size, so that nothing but the ends
-    of the longer side is cut; flip: mirrored; cropN: random area .4 to 1, ratio 3/4 to 4/3, mirrored half of the time.
+    of the longer side is cut; flip: mirrored; cropN: random area .4 to 1, ratio 3/4 to 4/3, mirrored half of the time;
+    randN, trivialN, augmixN, colourN, eraseN: such a crop through RandAugment, TrivialAugment, AugMix, a change of
+    brightness, contrast and saturation by up to 40 %, or with a box in the mean colour. Of two images: mixed_views.py.
     """
     if view in FIXED:
         chosen = replace(preprocessing, resize=min(preprocessing.size)) if view.startswith("full") else preprocessing
         pixels = chosen.pixels(image)
         return pixels[:, ::-1] if view.endswith("flip") else pixels
-    check_view(view)
-    return _random_crop(image, preprocessing, generator(seed, "view", view, id))
+    found = _RANDOM.fullmatch(check_view(view))
+    assert found is not None
+    pixels = random_crop(image, preprocessing, generator(seed, "view", view, id))
+    return pixels if found[1] == "crop" else _policy(pixels, found[1], preprocessing, derive(seed, view, id))
 
 
-def _random_crop(image: Image.Image, preprocessing: Preprocessing, rng: np.random.Generator) -> Pixels:
+def _policy(pixels: Pixels, kind: str, preprocessing: Preprocessing, seed: int) -> Pixels:
+    import torch
+
+    from calibrant.train.augment.policies import Policies
+    from calibrant.train.config import AugmentConfig
+
+    with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
+        return Policies(AugmentConfig(**_POLICIES[kind]), preprocessing)(np.ascontiguousarray(pixels), seed, 0, 0)
+
+
+def random_crop(image: Image.Image, preprocessing: Preprocessing, rng: np.random.Generator) -> Pixels:
     from PIL import Image as Pillow
 
     width, height = image.size

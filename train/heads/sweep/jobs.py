@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from calibrant._version import __version__
 from calibrant.config import to_table
+from calibrant.errors import ConfigError
 from calibrant.settings.heads import HeadConfig
 from calibrant.train.heads.features.cache import FeatureCache
 from calibrant.train.heads.sweep.plan import SweepPlan
@@ -59,14 +61,37 @@ def _test_rows(result: HeadResult) -> dict[str, Any] | None:
     return pack_rows(probs, result.test.labels, result.counts, result.background)
 
 
-def make_job(plan: SweepPlan, cache: FeatureCache, variant: str, seed: int) -> HeadJob:
-    config = plan.config(plan.variants[variant], seed)
-    return HeadJob(variant, config, plan.features, job_key(config, cache))
+def make_job(plan: SweepPlan, caches: Mapping[str, FeatureCache], variant: str, seed: int) -> HeadJob:
+    overrides = plan.variants[variant]
+    config, cache = plan.config(overrides, seed), caches[plan.encoder(overrides)]
+    return HeadJob(variant, config, cache.path, job_key(config, cache))
+
+
+def open_caches(plan: SweepPlan) -> dict[str, FeatureCache]:
+    """The caches of a plan by name; several are compared image by image, so that they must hold the same ones."""
+    caches = {name: FeatureCache.open(path) for name, path in plan.encoders.items()}
+    (first, base), *others = caches.items()
+    for name, cache in others:
+        if cache.class_names != base.class_names:
+            raise ConfigError(f"{name} has other classes than {first}", where=cache.path)
+        if cache.splits() != base.splits():
+            parts = f"{', '.join(cache.splits())}; {', '.join(base.splits())}"
+            raise ConfigError(f"{name} has other splits than {first} ({parts})", where=cache.path)
+        for split in base.splits():
+            if cache.manifest.images[split] == base.manifest.images[split]:
+                continue  # the digest of ids, labels and files
+            mine, theirs = (c.read(split, c.manifest.views[0]) for c in (cache, base))
+            if mine.ids != theirs.ids or mine.labels.tolist() != theirs.labels.tolist():
+                fix = "extract both from the same images"
+                raise ConfigError(f"{name} has other images in {split} than {first}", where=cache.path, fix=fix)
+    return caches
 
 
 def job_key(config: HeadConfig, cache: FeatureCache) -> str:
     # Views that were added to the cache later change nothing about the others.
     manifest = {k: v for k, v in cache.manifest.to_dict().items() if k not in ("views", "made_with")}
+    if manifest["layers"] == 1:  # as it was before there were several
+        del manifest["layers"]
     version = RESULTS_VERSION.get(config.head.kind, 1)
     parts = [changed(to_table(config), to_table(HeadConfig())), manifest, __version__, version]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]

@@ -18,6 +18,7 @@ from calibrant.atomic import replacing, write_text
 from calibrant.calibration.intervals.crossed import crossed_mean
 from calibrant.progress import table as text_table
 from calibrant.train.heads.scores import METRICS
+from calibrant.train.heads.sweep.plan import ENCODER
 from calibrant.train.jobs.rows import differences, row_values
 
 SHOWN = ("macro_f1", "balanced_accuracy", "head_accuracy", "medium_accuracy", "tail_accuracy", "nll", "ece", "aece")
@@ -63,29 +64,50 @@ class SweepTable:
 
     def text(self) -> str:
         headers, rows = self._cells()
-        return "\n".join([text_table(headers, rows), "", *textwrap.wrap(self._legend(), 110, break_on_hyphens=False)])
+        legend = textwrap.wrap(self._legend(), 110, break_on_hyphens=False)
+        grid = self._grid()
+        return "\n".join([*([text_table(*grid), ""] if grid else []), text_table(headers, rows), "", *legend])
 
     def markdown(self) -> str:
-        headers, rows = self._cells()
-        lines = ["| " + " | ".join(headers) + " |", "|---" + "|---:" * (len(headers) - 1) + "|"]
-        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-        return "\n".join([*lines, "", self._legend(), ""])
+        tables = [*([grid] if (grid := self._grid()) else []), self._cells()]
+        lines = []
+        for headers, rows in tables:
+            lines += ["| " + " | ".join(headers) + " |", "|---" + "|---:" * (len(headers) - 1) + "|"]
+            lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows] + [""]
+        return "\n".join([*lines, self._legend(), ""])
 
     def html(self) -> str:
-        headers, rows = self._cells()
-        head = "".join(f"<th>{html.escape(h)}</th>" for h in headers)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in rows)
+        tables = [*([grid] if (grid := self._grid()) else []), self._cells()]
+        shown = "".join(_html(*cells) for cells in tables)
         style = (
             "body{font:14px system-ui;margin:2rem}table{border-collapse:collapse}th,td{padding:.25rem .6rem;"
             "border-bottom:1px solid #ddd;text-align:right}th:first-child,td:first-child{text-align:left}"
         )
         return (
             f"<!doctype html><html lang=en><meta charset=utf-8><title>Sweep</title><style>{style}</style>"
-            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{html.escape(self._legend())}</p></html>\n"
+            f"{shown}<p>{html.escape(self._legend())}</p></html>\n"
         )
 
+    def _grid(self) -> tuple[list[str], list[list[str]]] | None:
+        """Settings down, encoders across, the metric in the cells; None where there is one encoder."""
+        found: dict[str, dict[str, float]] = {}
+        for line in self.lines:
+            encoder = str(line.changes.get(ENCODER, ""))
+            value = line.metrics[self.metric].value
+            found.setdefault(line.variant.removeprefix(f"{encoder}: "), {})[encoder] = value
+        encoders = list(dict.fromkeys(e for row in found.values() for e in row))
+        if len(encoders) < 2:
+            return None
+        cells = [[name, *(f"{row[e]:.4f}" if e in row else "" for e in encoders)] for name, row in found.items()]
+        return [f"{self.on} {self.metric}", *encoders], cells
+
     def _cells(self) -> tuple[list[str], list[list[str]]]:
-        shown = [m for m in (self.metric, *SHOWN) if m in self.lines[0].metrics]
+        foreground = [
+            m
+            for m in ("macro_f1_fg", "weighted_f1_fg")
+            if any(li.metrics[m].value != li.metrics[m.removesuffix("_fg")].value for li in self.lines)
+        ]
+        shown = [m for m in (self.metric, *foreground, *SHOWN) if m in self.lines[0].metrics]
         shown = list(dict.fromkeys(shown))
         headers = ["variant", f"val {self.metric}", f"{self.on} {self.metric}", "delta", "95 % interval", "p (Holm)",
                    *shown[1:], "strength"]  # fmt: skip
@@ -218,6 +240,12 @@ def write_tables(out: Path, table: SweepTable, rows: Sequence[Mapping[str, Any]]
         pq.write_table(pa.Table.from_pylist(tidy), temporary)
     write_text(out / "table.md", table.markdown())
     write_text(out / "table.html", table.html())
+
+
+def _html(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{html.escape(h)}</th>" for h in headers)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _p(value: float | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -16,7 +16,9 @@ from calibrant.train.jobs.job import read_result
 from calibrant.train.jobs.run import run_jobs
 
 
-def with_trials(plan: SweepPlan, cache: FeatureCache, workers: int, say: Callable[[str], None]) -> SweepPlan:
+def with_trials(
+    plan: SweepPlan, caches: Mapping[str, FeatureCache], workers: int, say: Callable[[str], None]
+) -> SweepPlan:
     """The plan with Optuna's trials as variants: it proposes `workers` at a time and is told validation scores."""
     import optuna
     from optuna.storages.journal import JournalFileBackend, JournalStorage
@@ -27,8 +29,9 @@ def with_trials(plan: SweepPlan, cache: FeatureCache, workers: int, say: Callabl
     larger: Literal["maximize", "minimize"] = "maximize" if METRICS[space.metric] else "minimize"
     choices = flatten(space.space, leaves=("low", "high"))
     # The name holds what a trial's score depends on, so that a changed space or cache starts a study of its own.
-    digest = hashlib.sha256(json.dumps([choices, plan.base, space.metric, plan.seeds,
-                                        job_key(plan.config({}, 0), cache)], sort_keys=True).encode())  # fmt: skip
+    keys = [job_key(plan.config({}, 0), cache) for cache in caches.values()]
+    depends = [choices, plan.base, space.metric, plan.seeds, keys[0] if len(keys) == 1 else keys]
+    digest = hashlib.sha256(json.dumps(depends, sort_keys=True).encode())
     study = optuna.create_study(
         study_name=digest.hexdigest()[:16],
         direction=larger,
@@ -44,7 +47,7 @@ def with_trials(plan: SweepPlan, cache: FeatureCache, workers: int, say: Callabl
         asked = [study.ask() for _ in range(min(workers, left))]
         batch = {f"trial {t.number}": {k: _suggest(t, k, v) for k, v in choices.items()} for t in asked}
         step = replace(plan, variants=batch, optuna=None)
-        jobs = [make_job(step, cache, name, seed) for name in batch for seed in plan.seeds]
+        jobs = [make_job(step, caches, name, seed) for name in batch for seed in plan.seeds]
         run_jobs(jobs, plan.out, workers=workers, what="heads")
         for t, name in zip(asked, batch, strict=True):
             read = [read_result(plan.out, job.key) for job in jobs if job.variant == name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from calibrant.errors import ConfigError
 from calibrant.settings.heads import HeadConfig
 from calibrant.train.heads.training.modules import Folded, Head, folded, last_linear
+from calibrant.train.heads.training.row_views import RowViews
 from calibrant.train.heads.training.trained import TrainedHead
 from calibrant.train.heads.training.trainer import train_head
 from calibrant.train.losses import create_loss
@@ -24,11 +26,13 @@ def train_heads(
     classes: int,
     *,
     copies: int = 1,
+    views: RowViews | None = None,
     validation: tuple[Tensor, Tensor] | None = None,
     on_epoch: Callable[[int, float], None] = lambda epoch, loss: None,
 ) -> TrainedHead:
     """`train_head`, or the average of `ensemble.heads` of them; the first has the seed of the run."""
-    first = train_head(config, features, labels, classes, copies=copies, validation=validation, on_epoch=on_epoch)
+    same: dict[str, Any] = {"copies": copies, "views": views, "validation": validation}
+    first = train_head(config, features, labels, classes, on_epoch=on_epoch, **same)
     if config.ensemble.heads == 1:
         return first
     if first.class_temperatures() is not None:
@@ -43,8 +47,7 @@ def train_heads(
             features,
             labels,
             classes,
-            copies=copies,
-            validation=validation,
+            **same,
         )
         for i in range(1, config.ensemble.heads)
     ]

@@ -43,13 +43,14 @@ def wants_cosines(config: HeadConfig) -> bool:
     return name in LOSSES and LOSSES[name].needs_cosines
 
 
-def smoothed_target(y: Tensor, other: Tensor, lam: float, classes: int, smoothing: float) -> Tensor:
-    """Hard labels where nothing softens them, else probabilities (B, C)."""
-    if lam == 1.0 and not smoothing:
+def smoothed_target(y: Tensor, other: Tensor, lam: float | Tensor, classes: int, smoothing: float) -> Tensor:
+    """Hard labels where nothing softens them, else probabilities (B, C). lam: of all rows, or (B,)."""
+    if isinstance(lam, float) and lam == 1.0 and not smoothing:
         return y
+    share = torch.as_tensor(lam, dtype=torch.float32, device=y.device).expand(len(y))[:, None]
     mass = torch.full((len(y), classes), smoothing / classes, device=y.device)
-    mass.scatter_add_(1, y[:, None], torch.full((len(y), 1), (1 - smoothing) * lam, device=y.device))
-    mass.scatter_add_(1, other[:, None], torch.full((len(y), 1), (1 - smoothing) * (1 - lam), device=y.device))
+    mass.scatter_add_(1, y[:, None], (1 - smoothing) * share)
+    mass.scatter_add_(1, other[:, None], (1 - smoothing) * (1 - share))
     return mass
 
 

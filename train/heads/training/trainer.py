@@ -28,6 +28,7 @@ from calibrant.train.heads.training.head_loss import make_loss, reduced, smoothe
 from calibrant.train.heads.training.mixing import add_noise, head_to_tail, mix, mixup_share, scale_channels
 from calibrant.train.heads.training.modules import Cosine, Head, Transform, make_body, make_classifier
 from calibrant.train.heads.training.optimizing import WeightAverage, make_optimizer, make_schedule
+from calibrant.train.heads.training.row_views import RowViews, Twins, disagreement, refuse_mixed_rows
 from calibrant.train.heads.training.trained import TrainedHead, own_scale
 from calibrant.train.losses import Loss, create_loss
 from calibrant.train.seeds import derive
@@ -40,11 +41,13 @@ def train_head(
     classes: int,
     *,
     copies: int = 1,
+    views: RowViews | None = None,
     validation: tuple[Tensor, Tensor] | None = None,
     on_epoch: Callable[[int, float], None] = lambda epoch, loss: None,
 ) -> TrainedHead:
     """The head of `config` on features (N, D) or (N, T, D), labels (N,); every image gave `copies` of the rows.
 
+    `views` says of which image each row is and, of mixed views, what the second label is.
     `validation` serves losses that look at validation rows after each epoch (adafocal) and is used by nothing else.
     """
     kind = config.head.kind
@@ -67,9 +70,12 @@ def train_head(
         transform = fit_transform(config, features)
         x = transform(features)
         counts = torch.bincount(labels, minlength=classes)
+        if views is not None and views.share is not None:
+            refuse_mixed_rows(config)
+            counts = views.mass(labels, classes).round().long()
         if kind not in TRAINED:
             return solve(config, transform, x, labels, counts, copies)
-        return _Training(config, transform, x, labels, counts, validation).fit(on_epoch)
+        return _Training(config, transform, x, labels, counts, validation, views).fit(on_epoch)
 
 
 def fit_transform(config: HeadConfig, features: Tensor) -> Transform:
@@ -90,6 +96,7 @@ class _Training:
         y: Tensor,
         counts: Tensor,
         validation: tuple[Tensor, Tensor] | None,
+        views: RowViews | None = None,
     ) -> None:
         self.config, self.counts, self.validation = config, counts, validation
         self.device, self.classes = x.device, len(counts)
@@ -124,7 +131,16 @@ class _Training:
         if self.row_weights is not None:
             self.corrections |= corrections_of({"sampling": {"balanced": 1.0, "sqrt": 0.5}[config.sampling.name]})
         augment = config.augment
-        self.plain = augment == type(augment)(smote=augment.smote, smote_neighbours=augment.smote_neighbours)
+        self.plain = augment == type(augment)(
+            smote=augment.smote, smote_neighbours=augment.smote_neighbours, consistency=augment.consistency
+        )
+        self.views = views
+        self.twins = None
+        if augment.consistency:
+            image = torch.arange(len(self.x), device=self.device)
+            if views is not None:  # rows that SMOTE made are of no image
+                image[: len(x)] = views.image - len(self.x)
+            self.twins = Twins(RowViews(image, None, None if views is None else views.share))
         self.deviation = self.x.reshape(-1, self.x.shape[-1]).std(0) if augment.noise else None
         self.tail = self.pool = None
         if augment.head_tail:
@@ -135,7 +151,7 @@ class _Training:
             self.pool = self.x[torch.isin(self.y, heads)]
         self.rng = {
             name: torch.Generator().manual_seed(derive(config.seed, name))
-            for name in ("order", "noise", "channels", "mixup", "head-tail", "crt")
+            for name in ("order", "noise", "channels", "mixup", "head-tail", "crt", "consistency")
         }
 
     def fit(self, on_epoch: Callable[[int, float], None]) -> TrainedHead:
@@ -174,6 +190,8 @@ class _Training:
             total = torch.zeros((), device=self.device)
             for rows in order().split(size):  # type: ignore[no-untyped-call]
                 value = self._step_loss(loss, rows, epoch / epochs)
+                if self.twins is not None:
+                    value = value + config.augment.consistency * self._disagreement(loss, self.twins, rows)
                 for p in parameters:
                     p.grad = None
                 value.backward()  # type: ignore[no-untyped-call]
@@ -211,8 +229,20 @@ class _Training:
             x = self._augmented(x, y)
         if self.plain or not self.config.augment.mixup:
             z, h = self.head.after_transform(x)
+            mixed = self.views
+            if mixed is not None and mixed.other is not None and mixed.share is not None:
+                return self._loss_of(loss, z, (y, mixed.other[rows], mixed.share[rows]), h, rows, progress)
             return self._loss_of(loss, z, (y, y, 1.0), h, rows, progress)
         return self._mixed_step_loss(loss, x, y, rows, progress)
+
+    def _disagreement(self, loss: Loss, twins: Twins, rows: Tensor) -> Tensor:
+        """Between what is said of rows and of another view of the same images."""
+        mine, theirs = twins.draw(rows, self.rng["consistency"])
+        if not len(mine):
+            return self.x.new_zeros(())
+        z = own_scale(loss) * self.head.after_transform(self.x.index_select(0, torch.cat([mine, theirs])))[0]
+        first, second = (z if own_scale(loss) != 1.0 else loss.adjust_logits(z)).chunk(2)
+        return disagreement(first, second)
 
     def _augmented(self, x: Tensor, y: Tensor) -> Tensor:
         a = self.config.augment
@@ -249,12 +279,12 @@ class _Training:
         self,
         loss: Loss,
         z: Tensor,
-        labels: tuple[Tensor, Tensor, float],
+        labels: tuple[Tensor, Tensor, float | Tensor],
         h: Tensor | None,
         rows: Tensor,
         progress: float,
     ) -> Tensor:
-        """Main and auxiliary loss; labels: of both rows of a mixture, and the share of the first."""
+        """Main and auxiliary loss; labels: of both images of a mixture, and the share of the first."""
         y, other, lam = labels
         target = smoothed_target(y, other, lam, self.classes, self.config.loss.label_smoothing)
         value: Tensor = loss(
@@ -279,7 +309,7 @@ class _Training:
         assert weights is not None  # for the type checker: "balanced" always has weights
         plain = create_loss("ce", num_classes=self.classes)
         self.loss = plain
-        self.weights, self.auxiliary, self.plain = None, None, True
+        self.weights, self.auxiliary, self.plain, self.twins = None, None, True, None
         self.corrections = {"second phase's sampling": 1.0}
         epochs = config.optimizer.epochs
 

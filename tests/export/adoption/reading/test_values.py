@@ -29,11 +29,11 @@ def test_inner_values_have_the_shapes_of_the_run_and_the_model_stays(foreigners:
 def test_a_fixed_batch_is_padded_and_cut(foreigners: Foreigners) -> None:
     run = session(foreigners.write(lambda m: m.head(m.body(), output="z"), shape=(2, 3, SIZE, SIZE)))
     free = session(foreigners.write(lambda m: m.head(m.body(), output="z"), name="free.onnx"))
-    got = run_rows(run, "input", ROWS, ["z"], batch=2)["z"]
-    np.testing.assert_allclose(got, run_rows(free, "input", ROWS, ["z"])["z"], atol=1e-6)
+    got = run_rows(run, ROWS, ["z"], batch=2)["z"]
+    np.testing.assert_allclose(got, run_rows(free, ROWS, ["z"])["z"], atol=1e-6)
 
 
 def test_a_size_that_does_not_fit_is_one_line(foreigners: Foreigners) -> None:
     run = session(foreigners.write(lambda m: m.head(m.body(), output="z")))
     with pytest.raises(ModelError, match=r"cannot run it on 2 pictures of \[3, 4\]"):
-        run_rows(run, "input", ROWS[:2, :, :4, 0], ["z"])
+        run_rows(run, ROWS[:2, :, :4, 0], ["z"])

@@ -165,3 +165,58 @@ def test_a_share_of_undivided_images_is_kept_for_the_test(tmp_path: Path) -> Non
     _, parts = read_splits(tmp_path, test_fraction=0.2)
     assert np.bincount(parts["test"].labels).tolist() == [2, 2]
     assert not set(parts["test"].ids) & set(parts["train"].ids)
+
+
+def test_class_token_mean_and_layers_lie_side_by_side(weights: Path) -> None:
+    x = torch.randn(2, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
+    both = load_backbone("test_vit", weights=weights, input_size=(SIZE, SIZE), pooling="class+mean")
+    network = both.model.network
+    with torch.no_grad():
+        tokens = network.forward_features(x)  # type: ignore[operator]
+        np.testing.assert_allclose(
+            both(x).numpy(), torch.cat([tokens[:, 0], tokens[:, 1:].mean(1)], 1).numpy(), atol=1e-5
+        )
+        seen: list[torch.Tensor] = []
+        for block in network.blocks[-2:]:  # type: ignore[index, union-attr]
+            block.register_forward_hook(lambda module, given, out: seen.append(network.norm(out)))  # type: ignore[operator]
+        network.forward_features(x)  # type: ignore[operator]
+        expected = torch.cat([part for t in seen for part in (t[:, 0], t[:, 1:].mean(1))], 1)
+        for name, columns in (("class+mean", [0, 1, 2, 3]), ("class", [0, 2]), ("mean", [1, 3])):
+            two = load_backbone("test_vit", weights=weights, input_size=(SIZE, SIZE), pooling=name, layers=2)  # type: ignore[arg-type]
+            chosen = torch.cat([expected.chunk(4, 1)[k] for k in columns], 1)
+            np.testing.assert_allclose(two(x).numpy(), chosen.numpy(), atol=1e-5)
+            assert two.width == chosen.shape[1]
+
+
+def test_stages_of_a_convolutional_network_are_pooled(weights: Path) -> None:
+    backbone = load_backbone("test_resnet", pretrained=False, input_size=(SIZE, SIZE), pooling="mean", layers=2)
+    x = torch.randn(1, 3, SIZE, SIZE)
+    network = backbone.model.network
+    seen: list[torch.Tensor] = []
+    for stage in (network.layer3, network.layer4):
+        stage.register_forward_hook(lambda module, given, out: seen.append(out.mean((2, 3))))  # type: ignore[union-attr]
+    with torch.no_grad():
+        network.forward_features(x)  # type: ignore[operator]
+        np.testing.assert_allclose(backbone(x).numpy(), torch.cat(seen[:2], 1).numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "pooling", "layers", "match"),
+    [
+        ("test_vit", "head", 2, "head reads the last layer alone"),
+        ("test_vit", "class", 60, "does not give 60 layers"),
+        ("test_resnet", "class", 2, "has no class token"),
+        ("test_resnet", "class+mean", 1, "has no class token"),
+    ],
+)
+def test_layers_and_tokens_that_are_not_there(model: str, pooling: str, layers: int, match: str) -> None:
+    with pytest.raises(ModelError, match=match):
+        load_backbone(model, pretrained=False, input_size=(SIZE, SIZE), pooling=pooling, layers=layers)  # type: ignore[arg-type]
+
+
+def test_a_cache_of_other_layers_is_refused(images: Path, weights: Path, tmp_path: Path) -> None:
+    done = extract(config(images, weights, tmp_path / "f", pooling="mean", layers=2))
+    assert FeatureCache.open(tmp_path / "f").manifest.layers == 2
+    assert cached_backbone(done.cache).layers == 2
+    with pytest.raises(FormatError, match="layers 2, not 3|width"):
+        extract(config(images, weights, tmp_path / "f", pooling="mean", layers=3))

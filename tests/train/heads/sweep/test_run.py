@@ -3,15 +3,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from calibrant.errors import ConfigError
 from calibrant.train.heads.experiment import Matrices, run_experiment
-from calibrant.train.heads.features.cache import FeatureCache
-from calibrant.train.heads.sweep.jobs import job_key, make_job
+from calibrant.train.heads.features.cache import FeatureCache, write_shard
+from calibrant.train.heads.sweep.jobs import job_key, make_job, open_caches
 from calibrant.train.heads.sweep.plan import read_sweep
 from calibrant.train.heads.sweep.run import run_sweep
+
+from ..conftest import write_cache
 
 FILE = """
 seeds = [0, 1]
@@ -40,7 +43,7 @@ def test_a_sweep_resumes_and_equals_single_runs(tmp_path: Path, cache: FeatureCa
     done = run_sweep(plan, workers=1, say=said.append)
     assert (done.total, done.finished) == (6, 6)
     assert any("to go" in line for line in said)
-    job = make_job(plan, cache, "balanced", 1)
+    job = make_job(plan, open_caches(plan), "balanced", 1)
     file = plan.out / "runs" / f"{job.key}.json"
     alone = run_experiment(Matrices(cache), job.config)
     assert json.loads(file.read_text())["test"] == alone.test_metrics
@@ -66,7 +69,7 @@ def test_a_sweep_resumes_and_equals_single_runs(tmp_path: Path, cache: FeatureCa
 
 def test_keys_name_what_a_result_depends_on_and_nothing_else(tmp_path: Path, cache: FeatureCache) -> None:
     plan = plan_of(tmp_path, cache)
-    keys = {make_job(plan, cache, name, seed).key for name in plan.variants for seed in plan.seeds}
+    keys = {make_job(plan, open_caches(plan), name, seed).key for name in plan.variants for seed in plan.seeds}
     assert len(keys) == 6
     config = plan.config({}, 0)
     same = plan.config({"loss.label_smoothing": 0.0, "ema.decay": 0.0}, 0)  # defaults, written out
@@ -96,6 +99,92 @@ def test_a_wrong_variant_is_named_before_anything_runs(tmp_path: Path, cache: Fe
         plan_of(tmp_path, cache, text)
     with pytest.raises(ConfigError, match="two variants"):
         plan_of(tmp_path, cache, '[[variant]]\nname = "a"\nset.seed = 1\n' * 2)
+
+
+def two_encoders(tmp_path: Path) -> dict[str, Path]:
+    """Caches of the same images, the second with ten times the noise of the first on every feature."""
+    wide = write_cache(tmp_path / "wide")
+    narrow = write_cache(tmp_path / "narrow")
+    described = json.loads((narrow.path / "features.json").read_text())
+    described["model"] |= {"name": "another", "sha256": "1" * 64}
+    (narrow.path / "features.json").write_text(json.dumps(described))
+    for split in narrow.splits():
+        for i in range(narrow.shards(split)):
+            file = narrow.shard(split, "eval", i)
+            rows = pq.read_table(file)
+            ids, labels = rows.column("id").to_pylist(), rows.column("label").to_numpy()
+            x = np.stack(rows.column("features").to_pylist())
+            noise = np.random.default_rng(i).normal(size=x.shape)
+            write_shard(file, ids, labels, (x + 3 * noise).astype(np.float32), "float32")
+    return {"wide": wide.path, "narrow": narrow.path}
+
+
+def test_every_head_on_every_encoder_in_one_table(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.toml"
+    file.write_text(
+        'seeds = [0, 1]\nmetric = "weighted_f1_fg"\n[baseline]\ndata.val_per_class = 4\n'
+        'data.background = "a"\nhead.kind = "lda"\n[grid]\nhead.shrinkage = [0.2, 0.9]\n'
+    )
+    plan = read_sweep(file, features=two_encoders(tmp_path), out=tmp_path / "out")
+    table = run_sweep(plan, workers=1).table
+    assert table is not None
+    lines = {line.variant: line for line in table.lines}
+    assert set(lines) == {
+        "baseline", "narrow: baseline",
+        *(f"{e}: head.shrinkage={s}" for e in ("wide", "narrow") for s in (0.2, 0.9)),
+    }  # fmt: skip
+    best = lines["narrow: baseline"].metrics["weighted_f1_fg"]
+    alone = run_experiment(Matrices(FeatureCache.open(tmp_path / "narrow")), plan.config({}, 0))
+    other = run_experiment(Matrices(FeatureCache.open(tmp_path / "narrow")), plan.config({}, 1))
+    assert alone.test_metrics is not None
+    assert other.test_metrics is not None
+    assert best.value == (alone.test_metrics["weighted_f1_fg"] + other.test_metrics["weighted_f1_fg"]) / 2
+    assert best.high is not None  # noise that strong is told from chance, image by image
+    assert best.high < 0
+    grid = [line.split() for line in table.text().splitlines()[:5]]
+    assert grid[0] == ["test", "weighted_f1_fg", "wide", "narrow"]
+    assert grid[2][1:] == [f"{lines[n].metrics['weighted_f1_fg'].value:.4f}" for n in ("baseline", "narrow: baseline")]
+
+
+def test_caches_of_other_images_are_not_compared(tmp_path: Path) -> None:
+    places = two_encoders(tmp_path)
+    manifest = json.loads((places["narrow"] / "features.json").read_text())
+    manifest["images"]["test"] = "y"  # another digest, and the same rows: other files of the same names
+    (places["narrow"] / "features.json").write_text(json.dumps(manifest))
+    plan = read_sweep(write(tmp_path, "seeds = [0]\n[grid]\nhead.kind = ['lda']\n"), features=places, out=tmp_path)
+    open_caches(plan)
+    cache = FeatureCache.open(places["narrow"])
+    rows = cache.read("test")
+    ids = [f"other/{i}" for i in rows.ids[:50]]
+    write_shard(cache.shard("test", "eval", 0), ids, rows.labels[:50], rows.features[:50], "float32")
+    with pytest.raises(ConfigError, match="narrow has other images in test than wide"):
+        open_caches(plan)
+
+
+def test_a_variant_may_name_its_encoder(tmp_path: Path) -> None:
+    text = """
+seeds = [0]
+[features]
+a = "x"
+b = "y"
+[[variant]]
+name = "only b"
+set.encoder = "b"
+[[variant]]
+name = "both"
+set.head.kind = "lda"
+"""
+    plan = read_sweep(write(tmp_path, text), out=tmp_path)
+    on = {name: plan.encoder(overrides) for name, overrides in plan.variants.items()}
+    assert on == {"baseline": "a", "b: baseline": "b", "only b": "b", "a: both": "a", "b: both": "b"}
+    with pytest.raises(ConfigError, match='no features "c"'):
+        read_sweep(write(tmp_path, text.replace('encoder = "b"', 'encoder = "c"')), out=tmp_path)
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "sweep.toml"
+    file.write_text(text)
+    return file
 
 
 @pytest.mark.slow
