@@ -8,7 +8,6 @@ as an empty module while `pip check` stays clean. Each case has one line with it
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from typing import Any
 
 from calibrant.errors import CalibrantError
@@ -42,9 +41,11 @@ def installed() -> list[str]:
 
 
 def _version(name: str) -> str | None:
+    from importlib import metadata  # a MB, for who is to be told
+
     try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
         return None
 
 

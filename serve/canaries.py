@@ -18,7 +18,6 @@ from typing import Any
 
 from calibrant import atomic
 from calibrant.calibration.monitoring.canary import (
-    CanaryRules,
     CanaryTrial,
     Decision,
     Judgement,
@@ -26,6 +25,7 @@ from calibrant.calibration.monitoring.canary import (
     Traffic,
     Version,
 )
+from calibrant.calibration.monitoring.canary_rules import CanaryRules
 from calibrant.serve.config import Share
 from calibrant.serve.models.model import Model
 from calibrant.serve.models.repository import NEWEST, Canary, Repository

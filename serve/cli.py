@@ -221,7 +221,7 @@ def serve(
     """
     import dataclasses
 
-    from calibrant.calibration.monitoring.canary import CanaryRules
+    from calibrant.calibration.monitoring.canary_rules import CanaryRules
     from calibrant.errors import ConfigError
     from calibrant.serve.config import ModelSpec, ServeConfig, Share
     from calibrant.serve.limits import THIS_MACHINE, Limits

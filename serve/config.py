@@ -9,7 +9,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
 
-from calibrant.calibration.monitoring.canary import CanaryRules
+from calibrant.calibration.monitoring.canary_rules import CanaryRules
 from calibrant.errors import ConfigError
 from calibrant.serve.access import Token, read_tokens
 from calibrant.serve.limits import THIS_MACHINE, Limits

@@ -11,7 +11,7 @@
     [watch]                            # fields of serve.monitor.config.MonitorConfig
     window = 5000
 
-    [canary_rules]                     # fields of calibration.monitoring.canary.CanaryRules
+    [canary_rules]                     # fields of calibration.monitoring.canary_rules.CanaryRules
     ece_gain = 0.03
 
 What stands on the command line comes before what stands in the file.
@@ -27,7 +27,7 @@ from typing import Any
 
 import click
 
-from calibrant.calibration.monitoring.canary import CanaryRules
+from calibrant.calibration.monitoring.canary_rules import CanaryRules
 from calibrant.config import build, read_toml
 from calibrant.errors import ConfigError, did_you_mean
 from calibrant.serve.limits import Limits

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calibrant._version import __version__
-from calibrant.serve.canaries import Canaries
 from calibrant.serve.models import description
 from calibrant.serve.models.model import Model
 from calibrant.serve.models.reload import Lifecycle
 from calibrant.serve.models.repository import Repository
 from calibrant.serve.monitor.labels import Labels, label_all
-from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.processes.other_workers import OtherWorkers, merged_statistics
 from calibrant.serve.protocol.errors import Forbidden, NotFound, PutAway
+
+if TYPE_CHECKING:
+    from calibrant.serve.canaries import Canaries
+    from calibrant.serve.monitor.monitor import Monitor
 
 EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "model_repository", "statistics"]
 

@@ -25,9 +25,9 @@ import numpy as np
 from calibrant.calibration.intervals.binned import measure_gaps
 from calibrant.calibration.intervals.gaps import GapSample
 from calibrant.calibration.intervals.means import Z95, share_interval
+from calibrant.calibration.monitoring.canary_rules import CanaryRules
 from calibrant.calibration.monitoring.rolling import ECE_BINS
 from calibrant.calibration.statistics.bins import Bins, equal_width_index
-from calibrant.errors import ConfigError
 
 FIGURES = ("accuracy", "ece", "failed", "not_finite", "slow")
 _OCTAVE = 8  # bins of latency
@@ -35,30 +35,6 @@ _SHORTEST, _BINS = 1e-4, 20 * _OCTAVE + 2  # seconds; up to 100 s
 _TYPICAL = 0.95  # of the old version's requests
 State = Literal["worse", "no worse", "open"]
 Decision = Literal["promote", "roll back"]
-
-
-@dataclass(frozen=True)
-class CanaryRules:
-    """When a canary is promoted or rolled back. Losses and gains are differences of shares."""
-
-    labels: int = 100  # of the canary before its accuracy and ECE are looked at; 0 decides without labels
-    requests: int = 200  # of the canary before the rest is
-    accuracy_loss: float = 0.05
-    ece_gain: float = 0.05
-    failed_gain: float = 0.01  # of the requests, and of the rows that are no numbers
-    slower: float = 1.25
-    slow_gain: float = 0.05
-    alpha: float = 0.05  # chance to roll back what is as good, or to promote what is worse by the margins
-    hours: float | None = None  # an undecided canary is rolled back then
-
-    def __post_init__(self) -> None:
-        for name in ("accuracy_loss", "ece_gain", "failed_gain", "slow_gain", "alpha"):
-            if not 0 < getattr(self, name) < 1:
-                raise ConfigError(f"{name} must lie between 0 and 1, got {getattr(self, name)}", where="canary rules")
-        if self.labels < 0 or self.requests < 1 or self.slower < 1 or (self.hours is not None and self.hours <= 0):
-            raise ConfigError(
-                "labels must not be negative, requests and slower be 1 or more, and hours above 0", where="canary rules"
-            )
 
 
 def latency_bin(seconds: float) -> int:

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.errors import DataError
-from calibrant.images.layouts import list_images
 
 Pixels = NDArray[np.uint8]
 _PATTERN = frozenset("*?[")
@@ -63,6 +62,8 @@ def _of_path(path: Path) -> list[Any]:
         return [Path(f) for f in found]
     if not path.is_dir():
         return [path]
+    from calibrant.images.layouts import list_images  # every layout's reader, which a server does without
+
     images = list_images(path).whole()
     files = images.files
     if files is not None and all(isinstance(f, Path) for f in files):

@@ -61,7 +61,7 @@ class Application:
 
         route: Route | None = None
         try:
-            route, names = self._admit(request)
+            route, names = request.admitted or self._admit(request)
             answer = route.handler(self, request, names, counted)
             if isinstance(answer, Response):
                 counted(answer)
@@ -104,8 +104,8 @@ class Application:
 
     def gate(self, request: Request) -> None:
         """Raises what a request will be refused with whatever its body says, so that it need not be sent."""
-        _, names = self._admit(request)
-        if "name" in names and request.target.startswith(b"/v2/models/"):
+        request.admitted = route, names = self._admit(request)
+        if route.of_a_model:
             with contextlib.suppress(PutAway):
                 self.control.model(names["name"], names.get("version"))
 

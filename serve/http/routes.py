@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -42,10 +43,14 @@ class Route:
     right: str = "infer"  # that the token must have
     needs: str = ""  # listed where the server has it: "admin", "monitor"; never to callers: "workers"
 
+    @cached_property
+    def of_a_model(self) -> bool:
+        return self.path.startswith(MODEL)
+
     @property
     def addresses(self) -> tuple[str, ...]:
         """The path; what is about a model is also there for each of its versions."""
-        return (self.path, VERSION + self.path[len(MODEL) :]) if self.path.startswith(MODEL) else (self.path,)
+        return (self.path, VERSION + self.path[len(MODEL) :]) if self.of_a_model else (self.path,)
 
 
 _PREDICT = "Labels of pictures, with calibrated confidence."
@@ -89,7 +94,7 @@ class Router:
     def __init__(self, routes: Sequence[Route] = ROUTES) -> None:
         self._fixed = {route.path.strip("/"): route for route in routes if "{" not in route.path}
         self._open_ended = [(a.strip("/").split("/"), r) for r in routes for a in r.addresses if "{" in a]
-        self._of_models = [r.path[len(MODEL) + 1 :] for r in routes if r.path.startswith(MODEL)]
+        self._of_models = [r.path[len(MODEL) + 1 :] for r in routes if r.of_a_model]
         self._found: dict[bytes, tuple[Route, Names]] = {}
 
     def find(self, path: bytes) -> tuple[Route, Names]:

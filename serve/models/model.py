@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from calibrant.calibration.monitoring.canary import Traffic
 from calibrant.errors import ConfigError
 from calibrant.serve.engine import curve_store, prediction_sets
 from calibrant.serve.engine.batch_curve import BatchCurve
@@ -23,9 +23,12 @@ from calibrant.serve.models.batcher import Batcher
 from calibrant.serve.models.folder import NAME
 from calibrant.serve.models.job import Job
 from calibrant.serve.models.statistics import Statistics
-from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.protocol.errors import BadInput, NotFound
 from calibrant.serve.protocol.request import InferRequest, Target
+
+if TYPE_CHECKING:
+    from calibrant.calibration.monitoring.canary import Traffic
+    from calibrant.serve.monitor.monitor import Monitor
 
 log = logging.getLogger(__name__)
 NOT_WATCHED = "its labels are independent: the monitor and its feedback are for one class a row"

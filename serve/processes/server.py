@@ -18,11 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calibrant import atomic
-from calibrant.artifacts import feedback
-from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.errors import CalibrantError, ConfigError, did_you_mean
 from calibrant.serve.access import Access
-from calibrant.serve.canaries import Canaries
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.control import Control
 from calibrant.serve.engine import huge_pages
@@ -31,20 +28,17 @@ from calibrant.serve.http.app import Application
 from calibrant.serve.http.connections import Connections
 from calibrant.serve.inference import Inference
 from calibrant.serve.models.acceptance import Contract, check_successor
-from calibrant.serve.models.model import NOT_WATCHED, Model
+from calibrant.serve.models.model import Model
 from calibrant.serve.models.reload import Lifecycle
 from calibrant.serve.models.remote_folder import RemoteFolder
 from calibrant.serve.models.repository import NEWEST, Repository
-from calibrant.serve.monitor.baseline import read_baseline
-from calibrant.serve.monitor.log_follower import LogFollower
-from calibrant.serve.monitor.monitor import Monitor
-from calibrant.serve.monitor.thread import MonitorThread
 from calibrant.serve.processes.listener import certificate, listen, turn_away, welcome
 from calibrant.serve.processes.other_workers import OtherWorkers
 from calibrant.serve.processes.workers import LEADER, Seat, ignore_hangup
 
 if TYPE_CHECKING:
     from calibrant.serve.grpc.server import Front
+    from calibrant.serve.monitor.watching import Watching
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +71,8 @@ class Server:
         self.control = Control(self.repository, self.lifecycle, admin=config.admin)
         self.control.others = None if seat is None else OtherWorkers(seat)
         if config.canaries:
+            from calibrant.serve.canaries import Canaries  # and the statistics that judge them
+
             rules = config.canary_rules if config.canary_auto else None
             kept = config.feedback_log or (None if seat is None else Path(seat.folder))
             self.control.canaries = Canaries(self.repository, rules, others=self.control.others, folder=kept)
@@ -89,7 +85,7 @@ class Server:
             from calibrant.serve.tracing import Traces
 
             self.app.traces = Traces.to_collector(config.trace_share)
-        self.monitors: MonitorThread | None = None
+        self._watching: Watching | None = None
         self._stop: asyncio.Event | None = None
         self._starting = False
         self._contracts: dict[tuple[str, str], Contract] = {}
@@ -119,21 +115,11 @@ class Server:
     def _watch_traffic(self) -> None:
         config = self.config
         if config.monitor or config.feedback_log is not None:
-            writer = None
-            if config.feedback_log is not None:
-                watch = config.watch
-                writer = FeedbackWriter(
-                    config.feedback_log,
-                    segment_bytes=watch.segment_bytes,
-                    keep_bytes=int(watch.keep_gib * 2**30),
-                    keep_days=watch.keep_days,
-                    half=watch.half,
-                )
-            self.monitors = MonitorThread(writer)
-            self.control.monitors, self.control.flush = self.monitors.monitors, self.monitors.flush
-            if self._leads and self.seat is not None and writer is not None and config.feedback_log is not None:
-                follower = LogFollower(config.feedback_log, writer.wrote, self.monitors.monitors)
-                self.monitors.follow = follower.round
+            from calibrant.serve.monitor.watching import Watching
+
+            self._watching = Watching(config, leads=self._leads, follows=self._leads and self.seat is not None)
+            thread = self._watching.thread
+            self.control.monitors, self.control.flush = thread.monitors, thread.flush
 
     def _share_out(self) -> None:
         for option, shares in (("--canary", self.config.canaries), ("--shadow", self.config.shadows)):
@@ -170,16 +156,8 @@ class Server:
         self._accept(model)
         if config.huge_pages and not self._starting:
             huge_pages.collapse()
-        card = model.session.card
-        if self.monitors is not None and card is not None and card.independent:
-            log.warning("%s: %s", model.name, NOT_WATCHED)
-        elif self.monitors is not None and card is not None and "logits" in model.session.outputs:
-            identity = feedback.Model(model.name, model.version, model.sha256, card.classes)
-            given = read_baseline(config.baseline, card) if config.baseline is not None and self._leads else None
-            model.monitor = Monitor(identity, card, config.watch, self.monitors.writer, counts=self._leads, given=given)
-            if config.feedback_log is not None and self._leads:
-                model.monitor.restore_later(config.feedback_log)
-            self.monitors.add(model.monitor)
+        if self._watching is not None:
+            self._watching.watch(model)
         return model
 
     def _accept(self, model: Model) -> None:
@@ -272,8 +250,8 @@ class Server:
             for task in tasks:
                 task.cancel()
             self.inference.close()
-            if self.monitors is not None:
-                self.monitors.close()
+            if self._watching is not None:
+                self._watching.thread.close()
             if self.app.traces is not None:
                 self.app.traces.close()
             if self.config.ready_file is not None and self.seat is None:

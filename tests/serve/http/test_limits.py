@@ -113,6 +113,24 @@ def _until(condition: Any, seconds: float = 60.0) -> None:
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
+def test_a_large_request_is_admitted_once_and_before_its_body(model_file: Path, monkeypatch: Any) -> None:
+    asked: list[bytes] = []
+    admit = Application._admit
+
+    def counted(self: Application, request: Request) -> Any:
+        asked.append(request.target)
+        return admit(self, request)
+
+    monkeypatch.setattr(Application, "_admit", counted)
+    with InProcess(model_file, Limits()) as server, server.connect() as s:
+        message = _request(b"x" * 100_000)
+        s.sendall(message[:200])
+        _until(lambda: asked)
+        s.sendall(message[200:])
+        assert _answer(s)[0] == 400  # no JSON
+    assert asked == [INFER.encode()]
+
+
 def test_a_head_or_body_that_never_ends_is_given_up(model_file: Path) -> None:
     """Each state has its own time; the sweep ends a connection whose time is over (its clock is turned, not waited)."""
     limits = Limits(header_seconds=100, body_seconds=300, idle_seconds=500)

@@ -428,17 +428,6 @@ def test_what_cannot_be_served_is_one_line_and_exit_code_2(tmp_path: Path, model
             assert len(error.splitlines()) == 1
 
 
-def test_how_much_of_the_log_is_kept_is_an_option(tmp_path: Path, model_file: Path) -> None:
-    watch = MonitorConfig(keep_gib=0.5, keep_days=2)
-    server = Server(ServeConfig([ModelSpec(model_file, None, "1")], feedback_log=tmp_path, watch=watch))
-    server.load_models()
-    assert server.monitors is not None
-    writer = server.monitors.writer
-    server.monitors.close()
-    assert writer is not None
-    assert (writer.keep_bytes, writer.keep_days) == (1 << 29, 2)
-
-
 def test_a_folder_of_models_lives_at_once_grows_and_refuses_what_callers_could_not_use(
     tmp_path: Path, tiny: ModuleType
 ) -> None:
