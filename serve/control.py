@@ -7,7 +7,8 @@ one of several workers, what concerns all of them is asked of all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from calibrant._version import __version__
@@ -15,14 +16,15 @@ from calibrant.serve.models import description
 from calibrant.serve.models.model import Model
 from calibrant.serve.models.reload import Lifecycle
 from calibrant.serve.models.repository import Repository
-from calibrant.serve.monitor.labels import Labels, label_all
+from calibrant.serve.monitor.labels import Labels, Reply, label_all
 from calibrant.serve.processes.other_workers import OtherWorkers, merged_statistics
-from calibrant.serve.protocol.errors import Forbidden, NotFound, PutAway
+from calibrant.serve.protocol.errors import Forbidden, NotFound, NotReady, PutAway
 
 if TYPE_CHECKING:
     from calibrant.serve.canaries import Canaries
     from calibrant.serve.monitor.monitor import Monitor
 
+LOADING_SECONDS = 10.0  # labels wait as long for a file that another worker has loaded already
 EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "model_repository", "statistics"]
 
 
@@ -38,6 +40,7 @@ class Control:
         self.canaries: Canaries | None = None
         self.monitors: Sequence[Monitor] = ()  # all that the server has, of retired files too
         self.flush: Callable[[], None] = _nothing  # of the monitors
+        self.awaits: Callable[[Collection[str]], bool] = lambda ids: False  # predictions of files still to be loaded
 
     @property
     def ready(self) -> bool:
@@ -126,15 +129,26 @@ class Control:
     async def label(self, model: Model, given: Labels, *, pinned: bool) -> dict[str, Any]:
         """Takes true labels. Unless they are `pinned` to one version, whichever file answered gets them: a canary, or
         the one before a reload."""
-        own = model.require_monitor()
-        same = (m for m in tuple(self.monitors) if m.model.name == model.name)
-        monitors = [own] if pinned else [m for m in same if m.model.classes == own.model.classes]
-        await self._catch_up()
-        found = await asyncio.to_thread(label_all, monitors, given)
+        found, left = Reply(), given
+        end = time.monotonic() + LOADING_SECONDS
+        while True:
+            await self._catch_up()
+            found.add(await asyncio.to_thread(label_all, self._monitors_of(model, pinned=pinned), left))
+            left = left.only(set(found.unknown))
+            if not left.ids or not self.awaits(left.ids):
+                break
+            if time.monotonic() > end:
+                raise NotReady("the version that predicted these is still being loaded here", retry_after=2)
+            await asyncio.sleep(0.2)
         if found.unknown and len(found.unknown) == len(found.states):
             raise NotFound(f'no prediction of {model.name} has the id "{found.unknown[0][:80]}"')
         counts = {state: found.count(state) for state in ("accepted", "repeated", "changed")}
         return {**counts, "unknown": found.unknown}
+
+    def _monitors_of(self, model: Model, *, pinned: bool) -> list[Monitor]:
+        own = model.require_monitor()
+        same = [m for m in tuple(self.monitors) if m.model.name == model.name]
+        return [own] if pinned else [m for m in same if m.model.classes == own.model.classes]
 
     async def report(self, model: Model, *, pinned: bool) -> dict[str, Any]:
         """What the model's monitor found; unless one version is asked for, with the others beside it for the figures

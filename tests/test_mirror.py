@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("calibrant", "calibration", "serve", "train", "export", "dashboard")
-MOST = 131  # never raise it
+MOST = 130  # never raise it
 # The test file, or folder of them, by which a source without one of its own is seen to work: and its sources.
 TESTED_WITH_OTHERS = {
     "tests/calibration/calibrators": """
@@ -145,7 +145,6 @@ TESTED_WITH_OTHERS = {
     """,
     "tests/serve/monitor/test_monitor.py": """
         serve/http/exposition.py
-        serve/monitor/log_follower.py
     """,
     "tests/serve/processes/test_server.py": """
         serve/processes/background.py

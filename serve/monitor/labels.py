@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from calibrant.errors import did_you_mean
@@ -23,6 +23,10 @@ class Labels:
     ids: Sequence[str]
     labels: Sequence[int]
     chosen: bool = False
+
+    def only(self, ids: Collection[str]) -> Labels:
+        kept = [(i, k) for i, k in zip(self.ids, self.labels, strict=True) if i in ids]
+        return replace(self, ids=[i for i, _ in kept], labels=[k for _, k in kept])
 
 
 def read_labels(body: memoryview, class_names: Sequence[str]) -> Labels:
@@ -78,6 +82,10 @@ class Reply:
         """The best of what was said about an id."""
         self.states[id_] = max(self.states.get(id_, "unknown"), state, key=_RANK.index)
 
+    def add(self, other: Reply) -> None:
+        for id_, state in other.states.items():
+            self.note(id_, state)
+
     @property
     def unknown(self) -> list[str]:
         return [id_ for id_, state in self.states.items() if state == "unknown"]
@@ -93,6 +101,5 @@ def label_all(monitors: Sequence[Monitor], given: Labels) -> Reply:
     """
     merged = Reply()
     for monitor in monitors:
-        for id_, state in monitor.label(given).states.items():
-            merged.note(id_, state)
+        merged.add(monitor.label(given))
     return merged

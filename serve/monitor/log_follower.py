@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,12 @@ class LogFollower:
                 else:
                     logits = feedback.decode_logits(record, len(monitor.model.classes))
                     monitor.take_in(path, offset, record["ids"], logits)
+
+    def awaits(self, ids: Collection[str]) -> bool:
+        """Whether predictions of these ids wait for a file that this process is still loading."""
+        wanted = set(ids)
+        with self._lock:
+            return any(not wanted.isdisjoint(record["ids"]) for _, _, record in self._early)
 
     def _monitor_of(self, record: dict[str, Any]) -> Monitor | None:
         same = [m for m in tuple(self._monitors) if m.model.sha256 == record["sha256"]]

@@ -6,6 +6,7 @@ Imported by servers that watch; the others do without the 4 MB of statistics beh
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Collection
 
 from calibrant.artifacts import feedback
 from calibrant.artifacts.feedback_writer import FeedbackWriter
@@ -26,8 +27,10 @@ class Watching:
         self._config, self._leads = config, leads
         writer = _writer(config)
         self.thread = MonitorThread(writer)
+        self.awaits: Callable[[Collection[str]], bool] = lambda ids: False
         if follows and writer is not None and config.feedback_log is not None:
-            self.thread.follow = LogFollower(config.feedback_log, writer.wrote, self.thread.monitors).round
+            follower = LogFollower(config.feedback_log, writer.wrote, self.thread.monitors)
+            self.thread.follow, self.awaits = follower.round, follower.awaits
 
     def watch(self, model: Model) -> None:
         """Gives the model its monitor."""
