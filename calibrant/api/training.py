@@ -63,8 +63,9 @@ def fit_head(
     """
     from calibrant.train.heads.config import head_config
     from calibrant.train.heads.device import chosen_device
-    from calibrant.train.heads.experiment import Matrices, run_experiment
+    from calibrant.train.heads.experiment import run_experiment
     from calibrant.train.heads.features.cache import FeatureCache
+    from calibrant.train.heads.matrices import Matrices
     from calibrant.train.heads.run import write_run
 
     table = nested(config or {})

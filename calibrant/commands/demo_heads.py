@@ -17,9 +17,10 @@ def train_heads(run: Path, model: str, images: Path, out: Path, *, image_size: i
     import torch
 
     from calibrant.train.heads.config import head_config
-    from calibrant.train.heads.experiment import Matrices, run_experiment
+    from calibrant.train.heads.experiment import run_experiment
     from calibrant.train.heads.features.cache import FeatureCache
     from calibrant.train.heads.features.extract import FeatureConfig, extract
+    from calibrant.train.heads.matrices import Matrices
     from calibrant.train.heads.run import write_run
 
     threads = torch.get_num_threads()

@@ -208,8 +208,9 @@ def head(
     from calibrant.progress import bar
     from calibrant.train.heads.config import head_config
     from calibrant.train.heads.device import chosen_device
-    from calibrant.train.heads.experiment import Matrices, run_experiment
+    from calibrant.train.heads.experiment import run_experiment
     from calibrant.train.heads.features.cache import FeatureCache
+    from calibrant.train.heads.matrices import Matrices
     from calibrant.train.heads.run import summary, write_run
     from calibrant.train.run.folder import CONFIG_FILE
 

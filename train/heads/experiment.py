@@ -9,78 +9,23 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from calibrant.errors import ConfigError, DataError, did_you_mean
 from calibrant.settings.heads import HeadConfig, HeadDataConfig
 from calibrant.train.data.folds import stable_folds
 from calibrant.train.heads.cross_validation import OutOfFold, cross_validate
-from calibrant.train.heads.features.cache import FeatureCache, FeatureRows
+from calibrant.train.heads.features.cache import FeatureRows
 from calibrant.train.heads.features.mixed_views import is_mixed
+from calibrant.train.heads.matrices import Matrices
 from calibrant.train.heads.posthoc import PostHoc, fit_posthoc
 from calibrant.train.heads.scores import measure
 from calibrant.train.heads.split import Fold, hold_out, redraw
 from calibrant.train.heads.training.ensemble import train_heads
-from calibrant.train.heads.training.row_views import RowViews
 from calibrant.train.heads.training.trained import TrainedHead
 from calibrant.train.seeds import derive
 
 Logits = NDArray[np.float32]
 _NEAR_BAYES = 0.25  # a fitted remainder that brings the total to about 1 corrects nothing twice
-
-
-class Matrices:
-    """A cache in memory, each (split, view) read once."""
-
-    def __init__(self, cache: FeatureCache) -> None:
-        self.cache = cache
-        self._read: dict[tuple[str, str], FeatureRows] = {}
-
-    def part(self, split: str, view: str) -> FeatureRows:
-        key = (split, view)
-        if key not in self._read:
-            self._read[key] = self.cache.read(split, view)
-        return self._read[key]
-
-    def averaged(self, split: str, views: Sequence[str], rows: NDArray[np.intp] | None = None) -> FeatureRows:
-        """Features averaged over views: of a linear head the same as averaging logits."""
-        parts = [self.part(split, view) for view in views]
-        first = parts[0]
-        index = np.arange(len(first.labels)) if rows is None else rows
-        total = parts[0].features[index].copy()
-        for p in parts[1:]:
-            total += p.features[index]
-        if len(parts) > 1:
-            total /= len(parts)
-        return FeatureRows(tuple(first.ids[i] for i in index), first.labels[index], total)
-
-    def shown(self, split: str, data: HeadDataConfig, rows: NDArray[np.intp] | None = None) -> tuple[FeatureRows, ...]:
-        """What a head is asked about: the mean of the test views, or each of them where their logits are averaged."""
-        if data.average == "features":
-            return (self.averaged(split, data.test_views, rows),)
-        return tuple(self.averaged(split, [view], rows) for view in data.test_views)
-
-    def stacked(self, split: str, views: Sequence[str], rows: NDArray[np.intp]) -> tuple[Tensor, Tensor, RowViews]:
-        """Every view of every row, one view after the other; of mixed views those whose second image is a row too.
-
-        An image that was held out would else be trained on through the part of it that lies in another one.
-        """
-        parts = [self.part(split, view) for view in views]
-        place = {id: i for i, id in enumerate(parts[0].ids)}
-        partners = [None if p.partners is None else np.asarray([place[i] for i in p.partners]) for p in parts]
-        kept = [rows if of is None else rows[np.isin(of[rows], rows)] for of in partners]
-        x = np.concatenate([p.features[index] for p, index in zip(parts, kept, strict=True)])
-        y = np.concatenate([p.labels[index] for p, index in zip(parts, kept, strict=True)])
-        other = share = None
-        if any(of is not None for of in partners):
-            seen = [index if of is None else of[index] for of, index in zip(partners, kept, strict=True)]
-            shares = [
-                np.ones(len(index), np.float32) if p.shares is None else p.shares[index]
-                for p, index in zip(parts, kept, strict=True)
-            ]
-            other = torch.from_numpy(parts[0].labels[np.concatenate(seen)])
-            share = torch.from_numpy(np.concatenate(shares))
-        return torch.from_numpy(x), torch.from_numpy(y), RowViews(torch.from_numpy(np.concatenate(kept)), other, share)
 
 
 @dataclass(frozen=True)
@@ -136,67 +81,28 @@ def run_experiment(
     cache, data = matrices.cache, config.data
     names = cache.class_names
     background = _background(data.background, names)
-    mixed = [view for view in data.test_views if is_mixed(view)]
-    if mixed:
-        raise ConfigError(f"{mixed[0]} shows two images in one", where="data.test_views", fix="measure on others")
-    if data.average == "logits" and len(data.test_views) < 2:
-        raise ConfigError(
-            "data.average = logits averages over one view", where="data.average", fix="name data.test_views"
-        )
+    held_out = "val" in cache.manifest.splits and data.val_per_class is None
+    _refuse(config, held_out=held_out)
     if data.folds is not None:
         rows = _everything(matrices, data)
         folds = stable_folds(rows.labels, rows.ids, data.folds, seed=config.seed)
         test = matrices.shown("test", data)[0] if "test" in cache.manifest.splits else None
         return cross_validated(config, rows, folds, names, test=test, background=background, device=device)
     labels = matrices.part("train", data.train_views[0]).labels
-    has_val = "val" in cache.manifest.splits
-    fold = hold_out(
-        labels,
-        names,
-        val_per_class=data.val_per_class,
-        val_fraction=data.val_fraction,
-        imbalance=data.imbalance,
-        order_seed=data.order_seed,
-        split_seed=config.seed if data.split_seed is None else data.split_seed,
-        has_val=has_val,
-    )
+    fold = _division(matrices, config, labels)
     counts = np.bincount(labels[fold.train], minlength=len(names)).astype(np.int64)
-    held_out = has_val and data.val_per_class is None
-    if config.posthoc.redraws and held_out:
-        raise ConfigError(
-            "posthoc.redraws divides training images anew, and this cache has a validation split of its own",
-            where="posthoc.redraws",
-            fix="set data.val_per_class, or leave it out",
-        )
     asked = matrices.shown("val", data) if held_out else matrices.shown("train", data, fold.val)
     val = asked[0]
     if not len(val.labels):
         raise DataError("there are no validation rows", fix="set data.val_per_class")
     tested = matrices.shown("test", data) if "test" in cache.manifest.splits else ()
 
-    def train(
-        chosen: Fold, validation: tuple[FeatureRows, ...], report: Callable[[int, float], None]
-    ) -> tuple[TrainedHead, Logits]:
-        x, y, views = matrices.stacked("train", data.train_views, chosen.train)
-        val_x = torch.from_numpy(validation[0].features).to(device)
-        trained = train_heads(
-            config,
-            x.to(device),
-            y.to(device),
-            len(names),
-            copies=len(data.train_views),
-            views=views.to(device),
-            validation=(val_x, torch.from_numpy(validation[0].labels).to(device)),
-            on_epoch=report,
-        )
-        return trained, _claimed(trained, validation, device)
-
-    trained, val_logits = train(fold, asked, on_epoch)
+    trained, val_logits = _trained(matrices, config, fold, asked, device, on_epoch)
     divisions = [(val_logits, val.labels)]
     for i in range(config.posthoc.redraws):
         again = redraw(fold, labels, derive(config.seed, "redraw", i))
         part = matrices.shown("train", data, again.val)
-        divisions.append((train(again, part, lambda epoch, loss: None)[1], part[0].labels))
+        divisions.append((_trained(matrices, config, again, part, device)[1], part[0].labels))
     prior_counts = _label_counts(matrices, data, fold, counts)
     posthoc = fit_posthoc(
         config.posthoc,
@@ -228,6 +134,63 @@ def run_experiment(
         background,
         prior_counts=prior_counts,
     )
+
+
+def _refuse(config: HeadConfig, *, held_out: bool) -> None:
+    """Settings that mean nothing together. `held_out`: the cache has validation rows of its own, which are used."""
+    data = config.data
+    mixed = [view for view in data.test_views if is_mixed(view)]
+    if mixed:
+        raise ConfigError(f"{mixed[0]} shows two images in one", where="data.test_views", fix="measure on others")
+    if data.average == "logits" and len(data.test_views) < 2:
+        raise ConfigError(
+            "data.average = logits averages over one view", where="data.average", fix="name data.test_views"
+        )
+    if data.folds is None and config.posthoc.redraws and held_out:
+        raise ConfigError(
+            "posthoc.redraws divides training images anew, and this cache has a validation split of its own",
+            where="posthoc.redraws",
+            fix="set data.val_per_class, or leave it out",
+        )
+
+
+def _division(matrices: Matrices, config: HeadConfig, labels: NDArray[np.int64]) -> Fold:
+    """Which training images are learnt from, and which are kept for validation where there is no split for that."""
+    data = config.data
+    return hold_out(
+        labels,
+        matrices.cache.class_names,
+        val_per_class=data.val_per_class,
+        val_fraction=data.val_fraction,
+        imbalance=data.imbalance,
+        order_seed=data.order_seed,
+        split_seed=config.seed if data.split_seed is None else data.split_seed,
+        has_val="val" in matrices.cache.manifest.splits,
+    )
+
+
+def _trained(
+    matrices: Matrices,
+    config: HeadConfig,
+    division: Fold,
+    validation: tuple[FeatureRows, ...],
+    device: str | torch.device,
+    on_epoch: Callable[[int, float], None] = lambda epoch, loss: None,
+) -> tuple[TrainedHead, Logits]:
+    """A head of one division's training rows, and what it claims of the validation rows."""
+    x, y, views = matrices.stacked("train", config.data.train_views, division.train)
+    val_x = torch.from_numpy(validation[0].features).to(device)
+    trained = train_heads(
+        config,
+        x.to(device),
+        y.to(device),
+        len(matrices.cache.class_names),
+        copies=len(config.data.train_views),
+        views=views.to(device),
+        validation=(val_x, torch.from_numpy(validation[0].labels).to(device)),
+        on_epoch=on_epoch,
+    )
+    return trained, _claimed(trained, validation, device)
 
 
 def _label_counts(matrices: Matrices, data: HeadDataConfig, fold: Fold, counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -13,8 +13,9 @@ from calibrant.calibration import Calibrator
 from calibrant.errors import ConfigError, ModelError
 from calibrant.train.heads.alone import HEAD_MODEL
 from calibrant.train.heads.config import head_config
-from calibrant.train.heads.experiment import Matrices, run_experiment
+from calibrant.train.heads.experiment import run_experiment
 from calibrant.train.heads.features.cache import FeatureCache
+from calibrant.train.heads.matrices import Matrices
 from calibrant.train.heads.run import write_run
 from calibrant.train.run.folder import load_run
 

@@ -17,9 +17,10 @@ from calibrant.calibration.softmax import softmax
 from calibrant.errors import CalibrantError, ConfigError
 from calibrant.train.heads.cli import head, sweep
 from calibrant.train.heads.config import head_config
-from calibrant.train.heads.experiment import Matrices, run_experiment
+from calibrant.train.heads.experiment import run_experiment
 from calibrant.train.heads.features.cache import FeatureCache
 from calibrant.train.heads.features.extract import FeatureConfig, extract
+from calibrant.train.heads.matrices import Matrices
 from calibrant.train.heads.run import export_command, write_run
 from calibrant.train.run.folder import load_run
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from calibrant.errors import ConfigError
-from calibrant.train.heads.experiment import Matrices, run_experiment
+from calibrant.train.heads.experiment import run_experiment
+from calibrant.train.heads.matrices import Matrices
 from calibrant.train.study.file import read_study
 from calibrant.train.study.heads import HeadRuns
 from calibrant.train.study.plan import Cell, plan_study

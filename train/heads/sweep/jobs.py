@@ -20,7 +20,8 @@ from calibrant.train.jobs.job import changed
 from calibrant.train.jobs.rows import pack_rows
 
 if TYPE_CHECKING:
-    from calibrant.train.heads.experiment import HeadResult, Matrices
+    from calibrant.train.heads.experiment import HeadResult
+    from calibrant.train.heads.matrices import Matrices
 
 # Raised by hand when the same configuration gives other numbers than before; old results are then not found again.
 # 1 where a kind of head is not named. 2: closed-form heads are adjusted on the scale of their temperature; attention
@@ -49,7 +50,7 @@ class HeadJob:
 @lru_cache(maxsize=1)
 def _matrices(features: str) -> Matrices:
     """The cache in this process's memory, read once for all jobs on it."""
-    from calibrant.train.heads.experiment import Matrices
+    from calibrant.train.heads.matrices import Matrices
 
     return Matrices(FeatureCache.open(features))
 

@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibrant.errors import ConfigError
-from calibrant.train.heads.experiment import Matrices, run_experiment
+from calibrant.train.heads.experiment import run_experiment
 from calibrant.train.heads.features.cache import FeatureCache, write_shard
+from calibrant.train.heads.matrices import Matrices
 from calibrant.train.heads.sweep.jobs import job_key, make_job, open_caches
 from calibrant.train.heads.sweep.plan import read_sweep
 from calibrant.train.heads.sweep.run import run_sweep

@@ -10,8 +10,9 @@ import torch
 
 from calibrant.errors import ConfigError
 from calibrant.train.heads.config import head_config
-from calibrant.train.heads.experiment import Matrices, run_experiment
+from calibrant.train.heads.experiment import run_experiment
 from calibrant.train.heads.features.cache import FeatureCache, write_shard
+from calibrant.train.heads.matrices import Matrices
 from calibrant.train.heads.training.head_loss import smoothed_target
 from calibrant.train.heads.training.row_views import RowViews, Twins, disagreement
 from calibrant.train.heads.training.trainer import train_head
