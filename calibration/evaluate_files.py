@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibrant.artifacts.feedback_logits import CUT
 from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import PredictionsFile, Source
 from calibrant.calibration.cross_fit import own_folds
@@ -113,7 +114,7 @@ def evaluate_subjects(
                 applied=_applied(view.formula),
                 rows=partial(rows.of, view.formula, weighted, crossed),
                 trials=()
-                if reference
+                if reference or CUT in source.model
                 else tuple(trials(call, view.formula, source, judged, in_sample=seen, weighted=prior is not None)),
                 labels_call=call.labels(margin),
             )

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.artifacts.feedback_logits import refuse_cut
 from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import OUT_OF_FOLD, Predictions, PredictionsFile, Source
 from calibrant.calibration.calibrators import Calibrator, fit
@@ -74,6 +75,7 @@ def judged_fit(
     """
     file = path if isinstance(path, PredictionsFile) else PredictionsFile.open(_validation(Path(path)), asked=asked)
     data, source = _fittable(file), file.source
+    refuse_cut(source.model, file.path, "fitting a calibrator")
     asked_prior = target_prior
     if served_file(target_prior) is not None:
         target_prior = resolved(target_prior, file.path)

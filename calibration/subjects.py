@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from calibrant.artifacts.feedback_logits import refuse_cut
 from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import PredictionsFile
 from calibrant.calibration.formula import Formula, read_formula
@@ -52,6 +53,8 @@ def subjects(
     out = []
     for path, name, chosen in zip(found, names, own, strict=True):
         file = PredictionsFile.open(path, asked=asked)
+        if adjust is not None or chosen:
+            refuse_cut(file.source.model, path, "another map or prior")
         if adjust is not None and not chosen:
             views = [View("", Formula.of(None, file.source, adjust=adjust, target_prior=target_prior, where=str(path)))]
             views = [View(f"{name}, {views[0].formula.describe()}", views[0].formula)]

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from calibrant.artifacts.feedback_logits import FEWEST
 from calibrant.words import Words
 
 log = logging.getLogger(__name__)
@@ -97,6 +98,12 @@ _TABLES = "calibrant.serve.tables"
     help="Of one file of the feedback log.",
 )
 @click.option("--log-float16", is_flag=True, help="Keep logits as float16 in the log: half the room.")
+@click.option(
+    "--log-top",
+    type=click.IntRange(FEWEST),
+    metavar="K",
+    help="Keep the K largest logits of a row in the log, and the sum of the others. No calibrator is fitted on that.",
+)
 @click.option(
     "--canary",
     "canaries",
@@ -207,6 +214,7 @@ def serve(
     log_format: str,
     segment_mib: int,
     log_float16: bool,
+    log_top: int | None,
     providers: tuple[str, ...],
     trusted_proxies: tuple[str, ...],
     **options: Any,
@@ -258,6 +266,7 @@ def serve(
             keep_gib=keep_gib,
             segment_bytes=segment_mib << 20,
             half=log_float16,
+            top=log_top,
             **tables.get("watch", {}),
         ),
         canary_rules=CanaryRules(**tables.get("canary_rules", {})),

@@ -130,8 +130,13 @@ class ServeConfig:
             raise ConfigError("samples nothing without --monitor or --feedback-log", where="--sample")
         if self.baseline is not None and not (self.monitor or self.feedback_log):
             raise ConfigError("is a baseline of nothing without --monitor or --feedback-log", where="--baseline")
-        if self.watch.keep_days is not None and self.feedback_log is None:
-            raise ConfigError("keeps nothing without --feedback-log", where="--keep-days")
+        for option, given in (
+            ("--keep-days", self.watch.keep_days is not None),
+            ("--log-float16", self.watch.half),
+            ("--log-top", self.watch.top is not None),
+        ):
+            if given and self.feedback_log is None:
+                raise ConfigError("keeps nothing without --feedback-log", where=option)
 
     def tokens(self) -> tuple[Token, ...]:
         """That callers have to show one of."""

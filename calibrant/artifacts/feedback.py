@@ -10,7 +10,9 @@ format; then
                                                                        little-endian float32 [rows, classes]; also
                                                                        "ms", how long each took, null if unknown,
                                                                        and "version", under which it was served;
-                                                                       "dtype": "float16" where they are kept so
+                                                                       "dtype": "float16" where they are kept so;
+                                                                       "top", "classes" and "rest" where only the
+                                                                       largest are (`feedback_logits`)
     {"record": "labels", "model", "time", "ids", "labels"}             class numbers
     {"record": "chosen labels", ...}                                   the same, of rows that are no random sample
 
@@ -23,7 +25,6 @@ a crash is skipped and counted.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,10 +34,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.artifacts.feedback_logits import CUT, decode
 from calibrant.artifacts.predictions import Predictions, Source
 from calibrant.errors import DataError, FormatError
 
-FORMAT_VERSION = 2  # 2: logits as float16; a log of float32 is written as version 1
+FORMAT_VERSION = 3  # 2: logits as float16; 3: the largest of each row; a log is written as the oldest that can say it
 SUFFIX = ".feedback.jsonl"
 LABELS, CHOSEN = "labels", "chosen labels"  # an older reader passes over the second
 
@@ -76,7 +78,8 @@ class Served:
     """Everything that one deployed file predicted, with the labels that are known; -1 is unknown.
 
     `latency_ms`: queue and network, milliseconds; NaN where the log does not say. `chosen`: labels of rows that were
-    picked for what they are, such as errors, and have no other label; no figure may be made of them.
+    picked for what they are, such as errors, and have no other label; no figure may be made of them. `cut`: so many
+    logits of a row were kept, where not all were; the others are alike.
     """
 
     model: Model
@@ -88,6 +91,7 @@ class Served:
     arrivals: Arrivals
     again: Again
     chosen: NDArray[np.int64]
+    cut: int | None = None
 
     @property
     def traffic(self) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
@@ -97,8 +101,11 @@ class Served:
 
     def predictions(self) -> Predictions:
         """As a predictions file of the deployed logits: temperature and prior are applied already."""
-        model = {"name": self.model.name, "version": self.model.version, "onnx_sha256": self.model.sha256,
-                 "applied": "everything in the deployed file"}  # fmt: skip
+        own = self.model
+        model: dict[str, Any] = {"name": own.name, "version": own.version, "onnx_sha256": own.sha256}
+        model["applied"] = "everything in the deployed file"
+        if self.cut is not None:
+            model[CUT] = self.cut
         return Predictions(self.ids, self.labels, self.logits, Source(self.model.classes, model=model))
 
 
@@ -167,11 +174,6 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) and "record" in record else None
 
 
-def decode_logits(record: dict[str, Any], classes: int) -> NDArray[np.float32]:
-    flat = np.frombuffer(base64.b64decode(record["logits"]), "<f2" if record.get("dtype") == "float16" else "<f4")
-    return flat.reshape(len(record["ids"]), classes).astype(np.float32, copy=False)
-
-
 @dataclass
 class _Gathered:
     model: Model
@@ -179,6 +181,7 @@ class _Gathered:
     times: list[float] = field(default_factory=list)
     logits: list[NDArray[np.float32]] = field(default_factory=list)
     ms: list[float | None] = field(default_factory=list)
+    cut: int | None = None  # the fewest logits that were kept of a row
 
 
 @dataclass(slots=True)
@@ -233,7 +236,9 @@ def _gather(
         block.ids += record["ids"]
         block.times += record["time"]
         block.ms += record.get("ms") or [None] * len(record["ids"])
-        block.logits.append(decode_logits(record, len(block.model.classes)))
+        block.logits.append(decode(record, len(block.model.classes)))
+        if "top" in record:
+            block.cut = record["top"] if block.cut is None else min(block.cut, record["top"])
     elif kind == LABELS:
         for id_, k in zip(record["ids"], record["labels"], strict=True):
             label = labels.setdefault((record["model"], id_), _Label(len(labels), k, k, record["time"]))
@@ -270,7 +275,7 @@ def _join(
     times = np.array(block.times, np.float64)
     again = Again(np.array(before, np.int64), times[repeated], logits[repeated])
     arrivals, other = _arrivals(known), np.array(picked, np.int64)
-    served = Served(block.model, ids, times[keep], logits[keep], last, took[keep], arrivals, again, other)
+    served = Served(block.model, ids, times[keep], logits[keep], last, took[keep], arrivals, again, other, block.cut)
     return served, len(repeated)
 
 

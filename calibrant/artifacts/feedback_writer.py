@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import calendar
 import contextlib
 import json
@@ -16,11 +15,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.artifacts.feedback import CHOSEN, FORMAT_VERSION, LABELS, SUFFIX, Model, segments
+from calibrant.artifacts.feedback import CHOSEN, LABELS, SUFFIX, Model, segments
+from calibrant.artifacts.feedback_logits import Kept
 from calibrant.errors import DataError
 
 _STAMP = "%Y%m%dT%H%M%S"
-_MOST_HALF = 65504.0  # the largest float16
 
 
 class FeedbackWriter:
@@ -37,12 +36,12 @@ class FeedbackWriter:
         segment_bytes: int = 64 << 20,
         keep_bytes: int | None = None,
         keep_days: float | None = None,
-        half: bool = False,
+        kept: Kept | None = None,
     ) -> None:
-        """`half`: logits as float16, off by up to a thousandth of their size."""
+        """`kept`: what stays of the logits; all of them unless given."""
         self.folder = Path(folder)
         self.segment_bytes, self.keep_bytes, self.keep_days = segment_bytes, keep_bytes, keep_days
-        self.half = half
+        self.kept = kept or Kept()
         self.path = self.folder
         self._stream: BinaryIO | None = None
         self._written = 0
@@ -67,16 +66,14 @@ class FeedbackWriter:
         latency_ms: Sequence[float | None] | None = None,
     ) -> tuple[Path, int]:
         """Appends a block of rows; gives the segment and the offset of its line."""
-        kept = np.clip(logits, -_MOST_HALF, _MOST_HALF).astype("<f2") if self.half else logits.astype("<f4")
-        data = base64.b64encode(np.ascontiguousarray(kept).tobytes()).decode()
+        fields = self.kept.encode(logits)
         took = {} if latency_ms is None else {"ms": list(latency_ms)}
-        kind = {"dtype": "float16"} if self.half else {}
         with self._lock:
             self._rotate()
             if model.sha256 not in self._named:
                 self.model(model)
             offset = self._line({"record": "predictions", "sha256": model.sha256, "version": model.version,
-                                 "time": list(times), "ids": list(ids), **took, **kind, "logits": data})  # fmt: skip
+                                 "time": list(times), "ids": list(ids), **took, **fields})  # fmt: skip
             return self.path, offset
 
     def model(self, model: Model) -> None:
@@ -150,7 +147,7 @@ class FeedbackWriter:
             except FileExistsError:
                 continue
         written, self._written = self._written, 0
-        version = FORMAT_VERSION if self.half else 1
+        version = self.kept.format_version
         try:
             self._line({"record": "segment", "kind": "feedback", "format_version": version, "time": time.time()})
         except OSError:

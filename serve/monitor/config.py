@@ -15,5 +15,6 @@ class MonitorConfig:
     sample: float = 1.0  # share of the requests that is logged and watched
     segment_bytes: int = 64 << 20  # of one file of the log
     half: bool = False  # logits in the log as float16
+    top: int | None = None  # so many of the logits of each row in the log; all unless given
     keep_gib: float = 10.0  # of log
     keep_days: float | None = None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_logits import decode
 from calibrant.serve.monitor.monitor import Monitor
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ class LogFollower:
                 if monitor is None:  # a file that changed a moment ago, which this process is still loading
                     self._early = [*self._early[-_WAITING:], (path, offset, record)]
                 else:
-                    logits = feedback.decode_logits(record, len(monitor.model.classes))
+                    logits = decode(record, len(monitor.model.classes))
                     monitor.take_in(path, offset, record["ids"], logits)
 
     def _monitor_of(self, record: dict[str, Any]) -> Monitor | None:

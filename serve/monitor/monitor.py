@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_logits import Kept
 from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.calibration.monitoring.alarms import Alarms, Watch, served_log_p
@@ -80,7 +81,10 @@ class Monitor:
         self.rows = self.labels = 0
         self.not_finite = 0  # rows whose answer was no distribution
         self._unsaved = 0  # rows that came while the disk hung
-        self._quantile = _some_quantile(card)
+        self._kept = Kept() if writer is None else writer.kept
+        self.cut = self._kept.cuts(len(model.classes))
+        # Of a row that was cut to its largest nobody knows what is in its set.
+        self._quantile = None if self.cut else _some_quantile(card)
         self._redo = DeployedFormula.of(card)
         self._output = None if writer is None else LogOutput(writer, self.model)
         if self._output is not None and counts:
@@ -120,8 +124,8 @@ class Monitor:
                 place = self._output.predictions(ids, times, logits, took)
                 if place is not None and self.counts:
                     self.served_rows.logged(*place, ids)
-            if self.counts:
-                self._count(ids, logits)
+            if self.counts:  # what any other reader of the log will count: one row, one number
+                self._count(ids, self._kept.seen(logits))
 
     def _finite(self, taken: list[_Handed]) -> list[_Handed]:
         """Without requests whose answer is no distribution. Absurd inputs make such; one would stay in every sum."""
@@ -322,7 +326,7 @@ class Monitor:
             return None
         with self._lock:
             rows = follower.rows()
-        return class_shares(follower, rows, self.model.classes)
+        return class_shares(follower, rows, self.model.classes, cut=self.cut)
 
     def summary(self) -> dict[str, Any]:
         """The figures by which versions are compared."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_logits import CUT, refuse_cut
 from calibrant.calibration.monitoring.alarms import AlarmState
 from calibrant.calibration.verdict.served import served_verdict
 from calibrant.errors import DataError
@@ -68,9 +69,12 @@ def report(
     return body
 
 
-def class_shares(follower: ServedPrior, rows: NDArray[np.float32], classes: Sequence[str]) -> dict[str, Any]:
-    """`shares` by class where they can be told, and `said` in words in any case."""
+def class_shares(
+    follower: ServedPrior, rows: NDArray[np.float32], classes: Sequence[str], *, cut: int | None = None
+) -> dict[str, Any]:
+    """`shares` by class where they can be told, and `said` in words in any case. `cut`: logits kept of a row."""
     try:
+        refuse_cut({CUT: cut}, None, "an estimate of class shares")
         found = follower.estimate(rows)
     except DataError as error:
         return {"rows": len(rows), "shares": None, "said": [str(error)]}

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_logits import decode
 from calibrant.calibration.monitoring.alarms import served_log_p
 from calibrant.serve.monitor.log_index import Index, line_at
 
@@ -56,5 +57,5 @@ class ServedRows:
             return None
         if record["sha256"] != self._model.sha256:
             return ServedRow(None)
-        logits = feedback.decode_logits(record, len(self._model.classes))[record["ids"].index(id_)]
+        logits = decode(record, len(self._model.classes))[record["ids"].index(id_)]
         return ServedRow(served_log_p(logits[None])[0].astype(np.float32))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from calibrant import atomic
 from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_logits import Kept
 from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.errors import CalibrantError, ConfigError, did_you_mean
 from calibrant.serve.access import Access
@@ -127,7 +128,7 @@ class Server:
                     segment_bytes=watch.segment_bytes,
                     keep_bytes=int(watch.keep_gib * 2**30),
                     keep_days=watch.keep_days,
-                    half=watch.half,
+                    kept=Kept(watch.half, watch.top),
                 )
             self.monitors = MonitorThread(writer)
             self.control.monitors, self.control.flush = self.monitors.monitors, self.monitors.flush

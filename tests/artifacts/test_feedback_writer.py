@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from calibrant.artifacts.feedback import Model, read_feedback, segments
+from calibrant.artifacts.feedback_logits import Kept
 from calibrant.artifacts.feedback_writer import FeedbackWriter
 
 MODEL = Model("birds", "1", "abc", ("auk", "crane"))
@@ -65,7 +66,7 @@ def test_float16_takes_half_the_room_and_old_readers_are_told(tmp_path: Path) ->
     logits = np.array([[1.5, -20.25, 7.0], [1e6, 0.125, -3.0]], np.float32)
     model = Model("m", "1", "ab", ("a", "b", "c"))
     for half in (False, True):
-        writer = FeedbackWriter(tmp_path / str(half), half=half)
+        writer = FeedbackWriter(tmp_path / str(half), kept=Kept(half=half))
         writer.predictions(model, ["x", "y"], [1.0, 2.0], logits)
         writer.close()
     lines = [json.loads(x) for x in segments(tmp_path / "True")[0].read_text().splitlines()]

@@ -50,6 +50,8 @@ def test_a_share_must_be_complete_and_possible(text: str) -> None:
         ({"watch": MonitorConfig(sample=0.5)}, "--sample: samples nothing"),
         ({"baseline": Path("p.parquet")}, "--baseline: is a baseline of nothing"),
         ({"watch": MonitorConfig(keep_days=3), "monitor": True}, "--keep-days: keeps nothing"),
+        ({"watch": MonitorConfig(half=True), "monitor": True}, "--log-float16: keeps nothing"),
+        ({"watch": MonitorConfig(top=50), "monitor": True}, "--log-top: keeps nothing"),
     ],
 )  # fmt: skip
 def test_options_that_would_do_nothing_are_refused(options: dict[str, Any], says: str) -> None:

@@ -97,6 +97,8 @@ class PredictionsFile:
         chosen = max(found, key=lambda served: (int((served.labels >= 0).sum()), len(served.ids)))
         held, model = chosen.predictions(), chosen.model
         note = f"the answers of {model.name} version {model.version} as served, calibrator and prior included"
+        if chosen.cut is not None:
+            note += f"; {_said_of_cut(held, chosen.cut)}"
         if len(found) > 1:
             note += f"; {len(found) - 1} other deployed files in this log are left out"
         return cls(path, tuple(segments(path)), held.source, len(held), "logits", held, (note,))
@@ -187,6 +189,18 @@ class PredictionsFile:
 def read_predictions(path: str | Path, *, features: bool = False) -> Predictions:
     """The predictions of a file or a folder of shards, in memory."""
     return PredictionsFile.open(path).read(features=features)
+
+
+def _said_of_cut(rows: Predictions, kept: int) -> str:
+    """What a log of the largest logits can tell."""
+    known = rows.labelled()
+    at = np.arange(len(known))
+    seen = (known.logits[at, known.labels] > known.logits.min(axis=1)).mean() if len(known) else 1.0
+    return (
+        f"the {kept} largest of {known.logits.shape[1]:,} logits a row were kept, and the sum of the others: accuracy, "
+        f"confidence and ECE are exact, NLL for the {100 * float(seen):.1f} % of labels among them, and what is said "
+        "by class is near"
+    )
 
 
 def _sum_to_one(logits: NDArray[np.float32]) -> bool:
