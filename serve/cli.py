@@ -231,9 +231,9 @@ def serve(
 
     from calibrant.calibration.monitoring.canary import CanaryRules
     from calibrant.errors import ConfigError
+    from calibrant.remote.storage import is_address
     from calibrant.serve.config import ModelSpec, ServeConfig, Share
     from calibrant.serve.limits import THIS_MACHINE, Limits
-    from calibrant.serve.models.remote_folder import is_address
     from calibrant.serve.monitor.config import MonitorConfig
     from calibrant.serve.processes.workers import Seat, Supervisor
 

@@ -30,8 +30,8 @@ import click
 from calibrant.calibration.monitoring.canary import CanaryRules
 from calibrant.config import build, read_toml
 from calibrant.errors import ConfigError, did_you_mean
+from calibrant.remote.storage import is_address
 from calibrant.serve.limits import Limits
-from calibrant.serve.models.remote_folder import is_address
 from calibrant.serve.monitor.config import MonitorConfig
 
 NOT_IN_A_FILE = ("config", "check", "help")
