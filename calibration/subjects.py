@@ -9,6 +9,7 @@ from pathlib import Path
 from calibrant.artifacts.feedback_logits import refuse_cut
 from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import PredictionsFile
+from calibrant.artifacts.predictions.file import shards_of
 from calibrant.calibration.formula import Formula, read_formula
 from calibrant.errors import DataError
 
@@ -90,7 +91,7 @@ def calibrator_beside(predictions: Path) -> Path:
 
 
 def _is_run(path: Path) -> bool:
-    return path.is_dir() and not any(path.glob("*.parquet")) and (path / "predictions").is_dir()
+    return path.is_dir() and not shards_of(path) and (path / "predictions").is_dir()
 
 
 def names_apart(paths: Sequence[Path]) -> list[str]:

@@ -97,6 +97,16 @@ _TABLES = "calibrant.serve.tables"
     type=click.IntRange(1, 4096),
     help="Of one file of the feedback log.",
 )
+@click.option(
+    "--segment-hours",
+    type=click.FloatRange(0.001),
+    help="Also close a file of the feedback log at that age.  [default: never; 1 with --log-to]",
+)
+@click.option(
+    "--log-to",
+    metavar="s3://BUCKET/LOG",
+    help="Copy each file of the feedback log that is closed to object storage.",
+)
 @click.option("--log-float16", is_flag=True, help="Keep logits as float16 in the log: half the room.")
 @click.option(
     "--log-top",
@@ -213,6 +223,7 @@ def serve(
     check: bool,
     log_format: str,
     segment_mib: int,
+    segment_hours: float | None,
     log_float16: bool,
     log_top: int | None,
     providers: tuple[str, ...],
@@ -265,6 +276,7 @@ def serve(
             keep_days=keep_days,
             keep_gib=keep_gib,
             segment_bytes=segment_mib << 20,
+            segment_hours=1.0 if segment_hours is None and options["log_to"] is not None else segment_hours,
             half=log_float16,
             top=log_top,
             **tables.get("watch", {}),

@@ -38,7 +38,8 @@ NOT_IN_A_FILE = ("config", "check", "help")
 TABLES: dict[str, type[Any]] = {"limits": Limits, "watch": MonitorConfig, "canary_rules": CanaryRules}
 # Fields of the tables that are options, and are said there only.
 OPTIONS = {"max_body": "max_body (MiB)", "max_wait": "max_wait", "sample": "sample", "keep_days": "keep_days",
-           "keep_gib": "keep_gib", "segment_bytes": "segment_mib", "half": "log_float16", "top": "log_top"}  # fmt: skip
+           "keep_gib": "keep_gib", "segment_bytes": "segment_mib", "segment_hours": "segment_hours",
+           "half": "log_float16", "top": "log_top"}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from calibrant.serve.models.model import Model
 from calibrant.serve.models.reload import Lifecycle
 from calibrant.serve.models.repository import Repository
 from calibrant.serve.monitor.labels import Labels, label_all
+from calibrant.serve.monitor.log_shipping import LogShipping
 from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.processes.other_workers import OtherWorkers, merged_statistics
 from calibrant.serve.protocol.errors import Forbidden, NotFound, PutAway
@@ -36,6 +37,7 @@ class Control:
         self.canaries: Canaries | None = None
         self.monitors: Sequence[Monitor] = ()  # all that the server has, of retired files too
         self.flush: Callable[[], None] = _nothing  # of the monitors
+        self.shipping: LogShipping | None = None  # of their log to object storage
 
     @property
     def ready(self) -> bool:

@@ -25,8 +25,7 @@ a crash is skipped and counted.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,12 +34,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts.feedback_logits import CUT, decode
+from calibrant.artifacts.feedback_records import CHOSEN, LABELS, Damage, records, segments
 from calibrant.artifacts.predictions import Predictions, Source
-from calibrant.errors import DataError, FormatError
+from calibrant.errors import DataError
 
-FORMAT_VERSION = 3  # 2: logits as float16; 3: the largest of each row; a log is written as the oldest that can say it
-SUFFIX = ".feedback.jsonl"
-LABELS, CHOSEN = "labels", "chosen labels"  # an older reader passes over the second
+__all__ = ["Again", "Arrivals", "Feedback", "Model", "Served", "read_feedback", "segments"]
 
 
 @dataclass(frozen=True)
@@ -117,61 +115,6 @@ class Feedback:
     damaged_lines: int
     repeated_ids: int
     labels_without_prediction: tuple[str, ...]
-
-
-def segments(folder: str | Path) -> list[Path]:
-    """In order of their beginning."""
-    return sorted(Path(folder).glob(f"*{SUFFIX}"))
-
-
-@dataclass
-class Damage:
-    lines: int = 0
-
-
-def records(path: Path, damage: Damage | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Offset and content of each whole line; refuses a segment of a newer format."""
-    offset = 0
-    with open(path, "rb") as stream:
-        for line in stream:
-            at, offset = offset, offset + len(line)
-            record = _parse(line)
-            if record is None:
-                if damage is not None:
-                    damage.lines += 1
-                continue
-            if record["record"] == "segment" and int(record.get("format_version", 0)) > FORMAT_VERSION:
-                raise FormatError(
-                    f"feedback format {record['format_version']} is newer than this Calibrant reads ({FORMAT_VERSION})",
-                    where=path,
-                    fix="update calibrant",
-                )
-            yield at, record
-
-
-def records_from(path: Path, start: int) -> Iterator[tuple[int, dict[str, Any], int]]:
-    """Offset, content and end of each whole line from `start` on, of a segment that may still be growing.
-
-    What follows the last line break is left for the next time; a damaged line is passed over.
-    """
-    with open(path, "rb") as stream:
-        stream.seek(start)
-        offset = start
-        for line in stream:
-            if not line.endswith(b"\n"):
-                return
-            at, offset = offset, offset + len(line)
-            record = _parse(line)
-            if record is not None:
-                yield at, record, offset
-
-
-def _parse(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) and "record" in record else None
 
 
 @dataclass

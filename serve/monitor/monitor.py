@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts import feedback
 from calibrant.artifacts.feedback_logits import Kept
+from calibrant.artifacts.feedback_records import CHOSEN, LABELS, records, segments
 from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.calibration.monitoring.alarms import Alarms, Watch, served_log_p
@@ -273,20 +274,20 @@ class Monitor:
         Labels of what an older file of the same name served go to the log, not into this file's figures.
         """
         files = {self.model.sha256}
-        for path in feedback.segments(folder):
+        for path in segments(folder):
             if self.writer is not None and path == self.writer.path:
                 continue
-            for offset, record in feedback.records(path):
+            for offset, record in records(path):
                 if record["record"] == "model" and record["model"] == self.model.name:
                     files.add(record["sha256"])
                 elif record["record"] == "predictions" and record["sha256"] in files:
                     with self._lock:
                         self.served_rows.logged(path, offset, record["ids"])
-                elif record["record"] in (feedback.LABELS, feedback.CHOSEN) and record["model"] == self.model.name:
+                elif record["record"] in (LABELS, CHOSEN) and record["model"] == self.model.name:
                     self._restore_labels(record)
 
     def _restore_labels(self, record: dict[str, Any]) -> None:
-        chosen = record["record"] == feedback.CHOSEN
+        chosen = record["record"] == CHOSEN
         with self._lock:
             for id_, label in zip(record["ids"], record["labels"], strict=True):
                 if not chosen:
@@ -317,6 +318,7 @@ class Monitor:
                 self.alarms.states(),
                 baseline_rows=0 if baseline is None else baseline.rows,
                 nominal_coverage=self._quantile,
+                logits_kept=self.cut,
             )
 
     def class_shares(self) -> dict[str, Any] | None:

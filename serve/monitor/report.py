@@ -37,9 +37,10 @@ def report(
     *,
     baseline_rows: int,
     nominal_coverage: float | None,
+    logits_kept: int | None = None,
 ) -> dict[str, Any]:
     """`baseline_rows`: labelled rows that the calibration alarm compares with, 0 while it has yet to learn what is
-    normal; `nominal_coverage`: of the prediction sets that are watched."""
+    normal; `nominal_coverage`: of the prediction sets that are watched; `logits_kept`: of a row, if not all."""
     told = {kind: state.to_dict() for kind, state in alarms.items()}
     told["calibration"]["baseline_rows"] = baseline_rows
     body: dict[str, Any] = {
@@ -47,6 +48,8 @@ def report(
         "rows": counts.rows, "labels": counts.labels, "chosen_labels": counts.chosen_labels, "window": window.size,
         "not_finite": counts.not_finite, "log_rows_lost": counts.log_rows_lost, "alarms": told,
     }  # fmt: skip
+    if logits_kept is not None:  # so that the NLL is near where a label is not among them
+        body["logits_kept"] = logits_kept
     confidence = window.confidence()
     if len(confidence):
         body["expected_accuracy"] = {

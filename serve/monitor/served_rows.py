@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts import feedback
 from calibrant.artifacts.feedback_logits import decode
+from calibrant.artifacts.feedback_records import record_at
 from calibrant.calibration.monitoring.alarms import served_log_p
-from calibrant.serve.monitor.log_index import Index, line_at
+from calibrant.serve.monitor.log_index import Index
 
 RECENT_BYTES = 16 << 20  # of rows kept for labels that come soon
 
@@ -52,7 +53,7 @@ class ServedRows:
         at = self._index.find(id_)
         if at is None:
             return None
-        record = line_at(*at)
+        record = record_at(*at)
         if record is None or id_ not in record["ids"]:
             return None
         if record["sha256"] != self._model.sha256:

@@ -38,6 +38,7 @@ from calibrant.serve.models.remote_folder import RemoteFolder
 from calibrant.serve.models.repository import NEWEST, Repository
 from calibrant.serve.monitor.baseline import read_baseline
 from calibrant.serve.monitor.log_follower import LogFollower
+from calibrant.serve.monitor.log_shipping import LogShipping
 from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.monitor.thread import MonitorThread
 from calibrant.serve.processes.listener import certificate, listen, turn_away, welcome
@@ -128,9 +129,13 @@ class Server:
                     segment_bytes=watch.segment_bytes,
                     keep_bytes=int(watch.keep_gib * 2**30),
                     keep_days=watch.keep_days,
+                    segment_seconds=None if watch.segment_hours is None else 3600 * watch.segment_hours,
                     kept=Kept(watch.half, watch.top),
                 )
             self.monitors = MonitorThread(writer)
+            if config.log_to is not None and config.feedback_log is not None and self._leads:
+                self.monitors.shipping = self.control.shipping = LogShipping(config.feedback_log, config.log_to)
+                self.monitors.shipping.start()
             self.control.monitors, self.control.flush = self.monitors.monitors, self.monitors.flush
             if self._leads and self.seat is not None and writer is not None and config.feedback_log is not None:
                 follower = LogFollower(config.feedback_log, writer.wrote, self.monitors.monitors)

@@ -62,6 +62,24 @@ def test_a_segment_ends_once_it_has_its_bytes(tmp_path: Path) -> None:
         assert sum(map(len, lines[:-1])) < 400
 
 
+def test_a_segment_ends_at_its_age_once_something_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    writer = FeedbackWriter(tmp_path, segment_seconds=60)
+    now[0] += 61
+    writer.model(MODEL)
+    writer.rotate()
+    assert len(segments(tmp_path)) == 1  # a quiet server makes no files
+    writer.labels("birds", ["x"], [1])
+    now[0] += 59
+    writer.rotate()
+    assert len(segments(tmp_path)) == 1
+    now[0] += 2
+    writer.rotate()
+    assert len(segments(tmp_path)) == 2
+    writer.close()
+
+
 def test_float16_takes_half_the_room_and_old_readers_are_told(tmp_path: Path) -> None:
     logits = np.array([[1.5, -20.25, 7.0], [1e6, 0.125, -3.0]], np.float32)
     model = Model("m", "1", "ab", ("a", "b", "c"))

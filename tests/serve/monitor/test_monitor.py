@@ -234,6 +234,7 @@ def test_a_log_of_the_largest_logits_tells_no_shares_and_no_coverage(tiny: Modul
         monitor.record("june", logits)
         monitor.label(Labels([f"june/{k}" for k in range(500)], labels.tolist()))
         coverage[top] = monitor.report()["labelled"]["coverage"]
+        assert monitor.report().get("logits_kept") == top
         shares = monitor.class_shares()
         assert shares is not None
         assert ("kept the 5 largest" in shares["said"][0]) == (top == 5)
