@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibrant.artifacts.feedback_logits import CUT
 from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import PredictionsFile, Source
 from calibrant.calibration.cross_fit import own_folds
@@ -20,6 +21,7 @@ from calibrant.calibration.populations import Population, fitted_population
 from calibrant.calibration.report.figures import Model
 from calibrant.calibration.statistics.accumulate import statistics_of
 from calibrant.calibration.statistics.row_groups import Judged, of_file, of_rows, worth_judging
+from calibrant.calibration.statistics.sidecar import Engine
 from calibrant.calibration.statistics.statistics import Statistics, for_file
 from calibrant.calibration.subjects import Subject, View, subjects
 from calibrant.calibration.verdict.case import Case, JudgedRows
@@ -43,6 +45,7 @@ def evaluate_files(
     asked: Asked | None = None,
     groups: Mapping[str, Sequence[int]] | None = None,
     margin: float = MARGIN,
+    engine: Engine = "calibrant",
 ) -> list[Model]:
     """Each predictions file as it is, then through each calibrator. Groups: head, medium and tail unless given.
 
@@ -50,7 +53,7 @@ def evaluate_files(
     and the rows count as they are. With `cross_fit` a calibrator that was fitted on the very rows it is judged on gives
     way to `cross_fit` others, each fitted without the rows that it judges; rows that were judged out of fold take their
     own folds for it unasked. `margin`: the calibration error from which
-    on a verdict trusts no more.
+    on a verdict trusts no more. `engine="ray"`: the statistics of a folder's shards come from tasks of Ray.
     """
     if cross_fit is not None and cross_fit < 2:
         raise ConfigError(f"{cross_fit} parts cannot judge one another", where="--cross-fit", fix="give 2 or more")
@@ -64,6 +67,7 @@ def evaluate_files(
         asked=asked,
         groups=groups,
         margin=margin,
+        engine=engine,
     )
 
 
@@ -77,6 +81,7 @@ def evaluate_subjects(
     asked: Asked | None = None,
     groups: Mapping[str, Sequence[int]] | None = None,
     margin: float = MARGIN,
+    engine: Engine = "calibrant",
 ) -> list[Model]:
     """The same of predictions whose formulas are at hand."""
     models = []
@@ -88,7 +93,7 @@ def evaluate_subjects(
         plain, rows = None, _Rows(subject)
         judged_values, unjudged = worth_judging(subject.file.group_columns())
         for view in subject.views:
-            found = for_file(subject.path, view.formula, cache=asked is None, file=subject.file)
+            found = for_file(subject.path, view.formula, cache=asked is None, file=subject.file, engine=engine)
             name, seen, crossed = view.name, _seen(view, subject, found), None
             folds = cross_fit if cross_fit is not None or not seen else own_folds(subject.file.read().labelled())
             if seen and folds is not None:
@@ -113,7 +118,7 @@ def evaluate_subjects(
                 applied=_applied(view.formula),
                 rows=partial(rows.of, view.formula, weighted, crossed),
                 trials=()
-                if reference
+                if reference or CUT in source.model
                 else tuple(trials(call, view.formula, source, judged, in_sample=seen, weighted=prior is not None)),
                 labels_call=call.labels(margin),
             )

@@ -13,8 +13,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.artifacts.feedback_logits import refuse_cut
 from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import OUT_OF_FOLD, Predictions, PredictionsFile, Source
+from calibrant.artifacts.predictions.file import shards_of
 from calibrant.calibration.calibrators import Calibrator, fit
 from calibrant.calibration.cross_fit import cross_fitted, inside, own_folds
 from calibrant.calibration.decisions import Decisions, with_decisions
@@ -74,6 +76,7 @@ def judged_fit(
     """
     file = path if isinstance(path, PredictionsFile) else PredictionsFile.open(_validation(Path(path)), asked=asked)
     data, source = _fittable(file), file.source
+    refuse_cut(source.model, file.path, "fitting a calibrator")
     asked_prior = target_prior
     if served_file(target_prior) is not None:
         target_prior = resolved(target_prior, file.path)
@@ -190,7 +193,7 @@ def _trials(
 
 def _validation(path: Path) -> Path:
     """A run folder stands for its validation predictions, or for those out of fold."""
-    if not path.is_dir() or any(path.glob("*.parquet")):
+    if not path.is_dir() or shards_of(path):
         return path
     found = (path / "predictions" / f"{split}.parquet" for split in ("val", OUT_OF_FOLD))
     return next((file for file in found if file.is_file()), path)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibrant.artifacts.feedback_logits import refuse_cut
 from calibrant.artifacts.model_card import ModelCard, Prior
 from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.artifacts.predictions import Source
@@ -116,6 +117,7 @@ class Formula:
 def read_formula(path: str | Path, source: Source, *, adjust: float | None = None, target_prior: Any = None) -> Formula:
     """What a calibrator's file, or a deployed .onnx file, means for these predictions."""
     where = str(path)
+    refuse_cut(source.model, where, "another map or prior")
     if Path(path).suffix.lower() != ".onnx":
         return Formula.of(Calibrator.load(path), source, adjust=adjust, target_prior=target_prior, where=where)
     card = OnnxFile.open(path).card()

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from calibrant.artifacts.feedback_logits import refuse_cut
 from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import PredictionsFile
+from calibrant.artifacts.predictions.file import shards_of
 from calibrant.calibration.formula import Formula, read_formula
 from calibrant.errors import DataError
 
@@ -52,6 +54,8 @@ def subjects(
     out = []
     for path, name, chosen in zip(found, names, own, strict=True):
         file = PredictionsFile.open(path, asked=asked)
+        if adjust is not None or chosen:
+            refuse_cut(file.source.model, path, "another map or prior")
         if adjust is not None and not chosen:
             views = [View("", Formula.of(None, file.source, adjust=adjust, target_prior=target_prior, where=str(path)))]
             views = [View(f"{name}, {views[0].formula.describe()}", views[0].formula)]
@@ -87,7 +91,7 @@ def calibrator_beside(predictions: Path) -> Path:
 
 
 def _is_run(path: Path) -> bool:
-    return path.is_dir() and not any(path.glob("*.parquet")) and (path / "predictions").is_dir()
+    return path.is_dir() and not shards_of(path) and (path / "predictions").is_dir()
 
 
 def names_apart(paths: Sequence[Path]) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.artifacts.feedback_logits import refuse_cut
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.artifacts.predictions import PredictionsFile
 from calibrant.calibration.calibrators import Calibrator
@@ -64,6 +65,7 @@ def _calibrated(card: ModelCard, calibrator: Calibrator, path: Path) -> tuple[ND
     data = file.read().labelled()
     if len(data) == 0:
         raise DataError("no row has a label", where=path, fix="sets and thresholds need labelled predictions")
+    refuse_cut(file.source.model, path, "fitting prediction sets")
     known = calibrator.fitted_on.get("rows_sha256")
     if known is None or known != rows_sha256(data.logits, data.labels):
         return calibrator.logits(data.logits), data.labels

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from calibrant.artifacts.feedback_logits import FEWEST
 from calibrant.words import Words
 
 log = logging.getLogger(__name__)
@@ -96,7 +97,23 @@ _TABLES = "calibrant.serve.tables"
     type=click.IntRange(1, 4096),
     help="Of one file of the feedback log.",
 )
+@click.option(
+    "--segment-hours",
+    type=click.FloatRange(0.001),
+    help="Also close a file of the feedback log at that age.  [default: never; 1 with --log-to]",
+)
+@click.option(
+    "--log-to",
+    metavar="s3://BUCKET/LOG",
+    help="Copy each file of the feedback log that is closed to object storage.",
+)
 @click.option("--log-float16", is_flag=True, help="Keep logits as float16 in the log: half the room.")
+@click.option(
+    "--log-top",
+    type=click.IntRange(FEWEST),
+    metavar="K",
+    help="Keep the K largest logits of a row in the log, and the sum of the others. No calibrator is fitted on that.",
+)
 @click.option(
     "--canary",
     "canaries",
@@ -206,7 +223,9 @@ def serve(
     check: bool,
     log_format: str,
     segment_mib: int,
+    segment_hours: float | None,
     log_float16: bool,
+    log_top: int | None,
     providers: tuple[str, ...],
     trusted_proxies: tuple[str, ...],
     **options: Any,
@@ -223,9 +242,9 @@ def serve(
 
     from calibrant.calibration.monitoring.canary_rules import CanaryRules
     from calibrant.errors import ConfigError
+    from calibrant.remote.storage import is_address
     from calibrant.serve.config import ModelSpec, ServeConfig, Share
     from calibrant.serve.limits import THIS_MACHINE, Limits
-    from calibrant.serve.models.remote_folder import is_address
     from calibrant.serve.monitor.config import MonitorConfig
     from calibrant.serve.processes.workers import Seat, Supervisor
 
@@ -257,7 +276,9 @@ def serve(
             keep_days=keep_days,
             keep_gib=keep_gib,
             segment_bytes=segment_mib << 20,
+            segment_hours=1.0 if segment_hours is None and options["log_to"] is not None else segment_hours,
             half=log_float16,
+            top=log_top,
             **tables.get("watch", {}),
         ),
         canary_rules=CanaryRules(**tables.get("canary_rules", {})),

@@ -11,6 +11,7 @@ from typing import Literal
 
 from calibrant.calibration.monitoring.canary_rules import CanaryRules
 from calibrant.errors import ConfigError
+from calibrant.remote.storage import is_address
 from calibrant.serve.access import Token, read_tokens
 from calibrant.serve.limits import THIS_MACHINE, Limits
 from calibrant.serve.monitor.config import MonitorConfig
@@ -84,6 +85,7 @@ class ServeConfig:
     grace_seconds: float = 0.0  # between not ready and no new connections, for a load balancer to notice
     monitor: bool = False
     feedback_log: Path | None = None  # implies monitor
+    log_to: str | None = None  # object storage, where its closed parts go
     baseline: Path | None = None  # labelled predictions: what calibration counts as normal
     canaries: tuple[Share, ...] = ()
     canary_auto: bool = False  # promoted or rolled back by `canary_rules`
@@ -130,8 +132,17 @@ class ServeConfig:
             raise ConfigError("samples nothing without --monitor or --feedback-log", where="--sample")
         if self.baseline is not None and not (self.monitor or self.feedback_log):
             raise ConfigError("is a baseline of nothing without --monitor or --feedback-log", where="--baseline")
-        if self.watch.keep_days is not None and self.feedback_log is None:
-            raise ConfigError("keeps nothing without --feedback-log", where="--keep-days")
+        for option, given in (
+            ("--keep-days", self.watch.keep_days is not None),
+            ("--log-float16", self.watch.half),
+            ("--log-top", self.watch.top is not None),
+            ("--log-to", self.log_to is not None),
+            ("--segment-hours", self.watch.segment_hours is not None),
+        ):
+            if given and self.feedback_log is None:
+                raise ConfigError("keeps nothing without --feedback-log", where=option)
+        if self.log_to is not None and not is_address(self.log_to):
+            raise ConfigError(f'"{self.log_to}" is no address such as s3://bucket/log', where="--log-to")
 
     def tokens(self) -> tuple[Token, ...]:
         """That callers have to show one of."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from calibrant.errors import ConfigError
+from calibrant.remote.storage import reached
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.engine.session import Session
 from calibrant.serve.models.acceptance import check_golden_rows
@@ -25,6 +26,8 @@ def checked(config: ServeConfig) -> Iterator[str]:
     if config.tls_cert is not None:
         certificate(config.tls_cert, config.tls_key)
         yield f"certificate {config.tls_cert}"
+    if config.log_to is not None:
+        yield f"{config.log_to}: {'reached' if reached(config.log_to) else 'reached, and nothing lies there yet'}"
     files = [(spec.name, spec.version, spec.path) for spec in config.models]
     for address in config.remote:
         with tempfile.TemporaryDirectory() as copies:

@@ -30,15 +30,16 @@ import click
 from calibrant.calibration.monitoring.canary_rules import CanaryRules
 from calibrant.config import build, read_toml
 from calibrant.errors import ConfigError, did_you_mean
+from calibrant.remote.storage import is_address
 from calibrant.serve.limits import Limits
-from calibrant.serve.models.remote_folder import is_address
 from calibrant.serve.monitor.config import MonitorConfig
 
 NOT_IN_A_FILE = ("config", "check", "help")
 TABLES: dict[str, type[Any]] = {"limits": Limits, "watch": MonitorConfig, "canary_rules": CanaryRules}
 # Fields of the tables that are options, and are said there only.
 OPTIONS = {"max_body": "max_body (MiB)", "max_wait": "max_wait", "sample": "sample", "keep_days": "keep_days",
-           "keep_gib": "keep_gib", "segment_bytes": "segment_mib"}  # fmt: skip
+           "keep_gib": "keep_gib", "segment_bytes": "segment_mib", "segment_hours": "segment_hours",
+           "half": "log_float16", "top": "log_top"}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from calibrant.serve.protocol.errors import Forbidden, NotFound, NotReady, PutAw
 
 if TYPE_CHECKING:
     from calibrant.serve.canaries import Canaries
+    from calibrant.serve.monitor.log_shipping import LogShipping
     from calibrant.serve.monitor.monitor import Monitor
 
 LOADING_SECONDS = 10.0  # labels wait as long for a file that another worker has loaded already
@@ -41,6 +42,7 @@ class Control:
         self.monitors: Sequence[Monitor] = ()  # all that the server has, of retired files too
         self.flush: Callable[[], None] = _nothing  # of the monitors
         self.awaits: Callable[[Collection[str]], bool] = lambda ids: False  # predictions of files still to be loaded
+        self.shipping: LogShipping | None = None  # of their log to object storage
 
     @property
     def ready(self) -> bool:

@@ -75,7 +75,7 @@ def test_the_settings_are_options_of_the_server_and_the_same_everywhere() -> Non
     assert (found["models"], found["port"]) == (["/models"], 8000)
     assert (DEPLOY / "kubernetes" / "serve.toml").read_text() == (DEPLOY / "serve.toml").read_text()
     commented = [line[2:] for line in (DEPLOY / "serve.toml").read_text().splitlines() if re.match(r"# \w+ = ", line)]
-    assert len(commented) == 4
+    assert len(commented) == 7
 
 
 def test_commented_settings_are_options_too(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ format; then
                                                                        little-endian float32 [rows, classes]; also
                                                                        "ms", how long each took, null if unknown,
                                                                        and "version", under which it was served;
-                                                                       "dtype": "float16" where they are kept so
+                                                                       "dtype": "float16" where they are kept so;
+                                                                       "top", "classes" and "rest" where only the
+                                                                       largest are (`feedback_logits`)
     {"record": "labels", "model", "time", "ids", "labels"}             class numbers
     {"record": "chosen labels", ...}                                   the same, of rows that are no random sample
 
@@ -23,9 +25,7 @@ a crash is skipped and counted.
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,12 +33,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.artifacts.feedback_logits import CUT, decode
+from calibrant.artifacts.feedback_records import CHOSEN, LABELS, Damage, records, segments
 from calibrant.artifacts.predictions import Predictions, Source
-from calibrant.errors import DataError, FormatError
+from calibrant.errors import DataError
 
-FORMAT_VERSION = 2  # 2: logits as float16; a log of float32 is written as version 1
-SUFFIX = ".feedback.jsonl"
-LABELS, CHOSEN = "labels", "chosen labels"  # an older reader passes over the second
+__all__ = ["Again", "Arrivals", "Feedback", "Model", "Served", "read_feedback", "segments"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ class Served:
     """Everything that one deployed file predicted, with the labels that are known; -1 is unknown.
 
     `latency_ms`: queue and network, milliseconds; NaN where the log does not say. `chosen`: labels of rows that were
-    picked for what they are, such as errors, and have no other label; no figure may be made of them.
+    picked for what they are, such as errors, and have no other label; no figure may be made of them. `cut`: so many
+    logits of a row were kept, where not all were; the others are alike.
     """
 
     model: Model
@@ -88,6 +89,7 @@ class Served:
     arrivals: Arrivals
     again: Again
     chosen: NDArray[np.int64]
+    cut: int | None = None
 
     @property
     def traffic(self) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
@@ -97,8 +99,11 @@ class Served:
 
     def predictions(self) -> Predictions:
         """As a predictions file of the deployed logits: temperature and prior are applied already."""
-        model = {"name": self.model.name, "version": self.model.version, "onnx_sha256": self.model.sha256,
-                 "applied": "everything in the deployed file"}  # fmt: skip
+        own = self.model
+        model: dict[str, Any] = {"name": own.name, "version": own.version, "onnx_sha256": own.sha256}
+        model["applied"] = "everything in the deployed file"
+        if self.cut is not None:
+            model[CUT] = self.cut
         return Predictions(self.ids, self.labels, self.logits, Source(self.model.classes, model=model))
 
 
@@ -112,66 +117,6 @@ class Feedback:
     labels_without_prediction: tuple[str, ...]
 
 
-def segments(folder: str | Path) -> list[Path]:
-    """In order of their beginning."""
-    return sorted(Path(folder).glob(f"*{SUFFIX}"))
-
-
-@dataclass
-class Damage:
-    lines: int = 0
-
-
-def records(path: Path, damage: Damage | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Offset and content of each whole line; refuses a segment of a newer format."""
-    offset = 0
-    with open(path, "rb") as stream:
-        for line in stream:
-            at, offset = offset, offset + len(line)
-            record = _parse(line)
-            if record is None:
-                if damage is not None:
-                    damage.lines += 1
-                continue
-            if record["record"] == "segment" and int(record.get("format_version", 0)) > FORMAT_VERSION:
-                raise FormatError(
-                    f"feedback format {record['format_version']} is newer than this Calibrant reads ({FORMAT_VERSION})",
-                    where=path,
-                    fix="update calibrant",
-                )
-            yield at, record
-
-
-def records_from(path: Path, start: int) -> Iterator[tuple[int, dict[str, Any], int]]:
-    """Offset, content and end of each whole line from `start` on, of a segment that may still be growing.
-
-    What follows the last line break is left for the next time; a damaged line is passed over.
-    """
-    with open(path, "rb") as stream:
-        stream.seek(start)
-        offset = start
-        for line in stream:
-            if not line.endswith(b"\n"):
-                return
-            at, offset = offset, offset + len(line)
-            record = _parse(line)
-            if record is not None:
-                yield at, record, offset
-
-
-def _parse(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) and "record" in record else None
-
-
-def decode_logits(record: dict[str, Any], classes: int) -> NDArray[np.float32]:
-    flat = np.frombuffer(base64.b64decode(record["logits"]), "<f2" if record.get("dtype") == "float16" else "<f4")
-    return flat.reshape(len(record["ids"]), classes).astype(np.float32, copy=False)
-
-
 @dataclass
 class _Gathered:
     model: Model
@@ -179,6 +124,7 @@ class _Gathered:
     times: list[float] = field(default_factory=list)
     logits: list[NDArray[np.float32]] = field(default_factory=list)
     ms: list[float | None] = field(default_factory=list)
+    cut: int | None = None  # the fewest logits that were kept of a row
 
 
 @dataclass(slots=True)
@@ -233,7 +179,9 @@ def _gather(
         block.ids += record["ids"]
         block.times += record["time"]
         block.ms += record.get("ms") or [None] * len(record["ids"])
-        block.logits.append(decode_logits(record, len(block.model.classes)))
+        block.logits.append(decode(record, len(block.model.classes)))
+        if "top" in record:
+            block.cut = record["top"] if block.cut is None else min(block.cut, record["top"])
     elif kind == LABELS:
         for id_, k in zip(record["ids"], record["labels"], strict=True):
             label = labels.setdefault((record["model"], id_), _Label(len(labels), k, k, record["time"]))
@@ -270,7 +218,7 @@ def _join(
     times = np.array(block.times, np.float64)
     again = Again(np.array(before, np.int64), times[repeated], logits[repeated])
     arrivals, other = _arrivals(known), np.array(picked, np.int64)
-    served = Served(block.model, ids, times[keep], logits[keep], last, took[keep], arrivals, again, other)
+    served = Served(block.model, ids, times[keep], logits[keep], last, took[keep], arrivals, again, other, block.cut)
     return served, len(repeated)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import calendar
 import contextlib
 import json
@@ -16,11 +15,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.artifacts.feedback import CHOSEN, FORMAT_VERSION, LABELS, SUFFIX, Model, segments
+from calibrant.artifacts.feedback import Model
+from calibrant.artifacts.feedback_logits import Kept
+from calibrant.artifacts.feedback_records import CHOSEN, LABELS, PARQUET, SUFFIX, hold, remove, segment_name, segments
 from calibrant.errors import DataError
 
 _STAMP = "%Y%m%dT%H%M%S"
-_MOST_HALF = 65504.0  # the largest float16
 
 
 class FeedbackWriter:
@@ -37,12 +37,15 @@ class FeedbackWriter:
         segment_bytes: int = 64 << 20,
         keep_bytes: int | None = None,
         keep_days: float | None = None,
-        half: bool = False,
+        segment_seconds: float | None = None,
+        kept: Kept | None = None,
     ) -> None:
-        """`half`: logits as float16, off by up to a thousandth of their size."""
+        """`segment_seconds`: a segment with rows or labels ends at that age. `kept`: what stays of the logits; all of
+        them unless given."""
         self.folder = Path(folder)
         self.segment_bytes, self.keep_bytes, self.keep_days = segment_bytes, keep_bytes, keep_days
-        self.half = half
+        self.segment_seconds, self._begun, self._empty = segment_seconds, 0.0, True
+        self.kept = kept or Kept()
         self.path = self.folder
         self._stream: BinaryIO | None = None
         self._written = 0
@@ -67,16 +70,15 @@ class FeedbackWriter:
         latency_ms: Sequence[float | None] | None = None,
     ) -> tuple[Path, int]:
         """Appends a block of rows; gives the segment and the offset of its line."""
-        kept = np.clip(logits, -_MOST_HALF, _MOST_HALF).astype("<f2") if self.half else logits.astype("<f4")
-        data = base64.b64encode(np.ascontiguousarray(kept).tobytes()).decode()
+        fields = self.kept.encode(logits)
         took = {} if latency_ms is None else {"ms": list(latency_ms)}
-        kind = {"dtype": "float16"} if self.half else {}
         with self._lock:
-            self._rotate()
+            self.rotate()
             if model.sha256 not in self._named:
                 self.model(model)
+            self._filled()
             offset = self._line({"record": "predictions", "sha256": model.sha256, "version": model.version,
-                                 "time": list(times), "ids": list(ids), **took, **kind, "logits": data})  # fmt: skip
+                                 "time": list(times), "ids": list(ids), **took, **fields})  # fmt: skip
             return self.path, offset
 
     def model(self, model: Model) -> None:
@@ -91,14 +93,15 @@ class FeedbackWriter:
         self, model: str, ids: Sequence[str], labels: Sequence[int], *, at: float | None = None, chosen: bool = False
     ) -> None:
         with self._lock:
-            self._rotate()
+            self.rotate()
             kind = CHOSEN if chosen else LABELS
+            self._filled()
             self._line({"record": kind, "model": model, "time": time.time() if at is None else at,
                         "ids": list(ids), "labels": [int(k) for k in labels]})  # fmt: skip
 
     def wrote(self, path: Path) -> bool:
         """Whether a segment is this writer's."""
-        return path.name in self._own
+        return segment_name(path) in self._own
 
     def sync(self) -> None:
         with self._lock:
@@ -134,23 +137,34 @@ class FeedbackWriter:
         self._written += len(data)
         return offset
 
-    def _rotate(self) -> None:
-        if self._written >= self.segment_bytes:
-            self.close()
-            self._begin()
+    def rotate(self) -> None:
+        """Ends the segment where it is large or old enough."""
+        with self._lock:
+            old = self.segment_seconds is not None and time.monotonic() - self._begun >= self.segment_seconds
+            if self._written >= self.segment_bytes or (old and not self._empty):
+                self.close()
+                self._begin()
+
+    def _filled(self) -> None:
+        """The age of a segment counts from its first row or label: a quiet server makes no files."""
+        if self._empty:
+            self._empty, self._begun = False, time.monotonic()
 
     def _begin(self) -> None:
         stamp = self._stamp()
         while True:
             self.path = self.folder / f"{stamp}-{os.getpid()}-{self._number:06d}{SUFFIX}"
             self._number += 1
+            if self.path.with_name(segment_name(self.path) + PARQUET).exists():
+                continue  # which would be taken for this one
             try:
                 self._stream = open(self.path, "xb", buffering=0)  # noqa: SIM115 - lives as long as the segment
+                hold(self._stream)
                 break
             except FileExistsError:
                 continue
-        written, self._written = self._written, 0
-        version = FORMAT_VERSION if self.half else 1
+        written, self._written, self._empty = self._written, 0, True
+        version = self.kept.format_version
         try:
             self._line({"record": "segment", "kind": "feedback", "format_version": version, "time": time.time()})
         except OSError:
@@ -159,7 +173,7 @@ class FeedbackWriter:
             self.path.unlink(missing_ok=True)
             raise
         self._named = set()
-        self._own.add(self.path.name)
+        self._own.add(segment_name(self.path))
         self._drop_old()
 
     def _stamp(self) -> str:
@@ -176,7 +190,7 @@ class FeedbackWriter:
         if self.keep_days is not None:
             limit = time.time() - 86400 * self.keep_days
             for path in [p for p in old if p.stat().st_mtime < limit]:
-                path.unlink(missing_ok=True)
+                remove(path)
                 old.remove(path)
         if self.keep_bytes is not None:
             size = sum(p.stat().st_size for p in old)
@@ -184,8 +198,8 @@ class FeedbackWriter:
                 if size <= self.keep_bytes:
                     break
                 size -= path.stat().st_size
-                path.unlink(missing_ok=True)
+                remove(path)
 
     def _may_grow(self, path: Path) -> bool:
         """Whether another process that shares the folder may still be writing it."""
-        return path.name not in self._own and time.time() - path.stat().st_mtime < 60
+        return segment_name(path) not in self._own and time.time() - path.stat().st_mtime < 60

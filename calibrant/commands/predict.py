@@ -13,17 +13,21 @@ import click
 
 from calibrant.errors import ConfigError, FormatError
 from calibrant.overwrite import OVERWRITE, refuse_to_replace
+from calibrant.remote.storage import PathOrAddress, here, is_address, outgoing
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=PathOrAddress())
 @click.option(
     "--data",
     required=True,
-    type=click.Path(path_type=Path),
-    help="Images in any layout that training reads: folders, a CSV list, shards, benchmarks; labels or none.",
+    type=PathOrAddress(),
+    help="Images in any layout that training reads: folders, a CSV list, shards, benchmarks; labels or none. "
+    "s3://... and other addresses of object storage are copied here.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Predictions file.  [default: predictions.parquet]")
+@click.option(
+    "--out", type=PathOrAddress(), help="Predictions file, here or in object storage.  [default: predictions.parquet]"
+)
 @click.option(
     "--split",
     default="test",
@@ -63,9 +67,9 @@ from calibrant.overwrite import OVERWRITE, refuse_to_replace
 @OVERWRITE
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def predict(
-    model: Path,
-    data: Path,
-    out: Path | None,
+    model: Path | str,
+    data: Path | str,
+    out: Path | str | None,
     split: str,
     batch_size: int | None,
     views: str,
@@ -88,51 +92,56 @@ def predict(
       calibrant predict model.onnx --data images/test --out served.parquet
       calibrant predict model.onnx --data shards --split val
       calibrant predict model.onnx --data shards --engine ray --workers 4
+      calibrant predict model.onnx --data s3://birds/june --out s3://birds/june.parquet
     """
     out = out or Path("predictions.parquet")
     if engine != "ray":  # which goes on where it was stopped
         refuse_to_replace(out, overwrite=overwrite)
-    if engine == "ray" and model.is_dir():
+    run = not is_address(model) and Path(model).is_dir()
+    if engine == "ray" and run:
         raise ConfigError("--engine ray needs a deployed file", where=model, fix="make one with calibrant export")
     if workers is not None and engine != "ray":
         raise ConfigError("is for --engine ray", where="--workers", fix="leave it out: all cores are used as it is")
     on_bad: Literal["fail", "skip"] = "skip" if on_bad_image == "skip" else "fail"
-    if model.is_dir():
-        from calibrant.train.predict import predict_run
+    with outgoing(out) as written:
+        if run:
+            from calibrant.train.predict import predict_run
 
-        written = predict_run(
-            model,
-            data,
-            out,
-            split=split,
-            batch_size=batch_size or 64,
-            features=features,
-            on_bad_image=on_bad,
-            views="ten-crop" if views == "ten-crop" else "flip" if views == "flip" else "one",
-        )
-    elif model.suffix == ".onnx" or not model.exists():
-        if views != "one":
-            raise ConfigError(f"--views {views} needs a run folder", where=model, fix="a deployed file sees one view")
-        from calibrant.serve.batch.predict import predict_model
+            predict_run(
+                Path(model),
+                here(data),
+                written,
+                split=split,
+                batch_size=batch_size or 64,
+                features=features,
+                on_bad_image=on_bad,
+                views="ten-crop" if views == "ten-crop" else "flip" if views == "flip" else "one",
+            )
+        elif str(model).endswith(".onnx") or not Path(model).exists():
+            if views != "one":
+                raise ConfigError(
+                    f"--views {views} needs a run folder", where=model, fix="a deployed file sees one view"
+                )
+            from calibrant.serve.batch.predict import predict_model
 
-        written = predict_model(
-            model,
-            data,
-            out,
-            split=split,
-            batch_size=batch_size,
-            features=features,
-            on_bad_image=on_bad,
-            engine="ray" if engine == "ray" else "calibrant",
-            actors=workers,
-        )
-    else:
-        raise FormatError("is neither a run folder nor an .onnx file", where=model)
-    listing = written.with_name(written.name + ".bad-images.txt")
-    bad = len(listing.read_text().splitlines()) if on_bad == "skip" and listing.is_file() else 0
+            predict_model(
+                model,
+                data,
+                written,
+                split=split,
+                batch_size=batch_size,
+                features=features,
+                on_bad_image=on_bad,
+                engine="ray" if engine == "ray" else "calibrant",
+                actors=workers,
+            )
+        else:
+            raise FormatError("is neither a run folder nor an .onnx file", where=model)
+        listing = written.with_name(written.name + ".bad-images.txt")
+        bad = len(listing.read_text().splitlines()) if on_bad == "skip" and listing.is_file() else 0
     if as_json:
-        click.echo(json.dumps({"predictions": str(written), "bad_images": bad}))
+        click.echo(json.dumps({"predictions": str(out), "bad_images": bad}))
         return
-    click.echo(f"Wrote {written}")
+    click.echo(f"Wrote {out}")
     if bad:
-        click.echo(f"{bad} images could not be read and were left out; {listing} lists them")
+        click.echo(f"{bad} images could not be read and were left out; {out}.bad-images.txt lists them")

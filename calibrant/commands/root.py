@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str, str | None]] = {
     "relabel": ("calibrant.export.edit_cli:relabel", "Rename the classes of a deployed file.", None),
     "quantize": ("calibrant.export.cli:quantize", "Make a smaller, faster file and re-fit its temperature.", "train"),
     "serve": ("calibrant.serve.cli:serve", "Serve deployed files over the Open Inference Protocol.", None),
+    "compact-log": ("calibrant.commands.compact_log:compact_log", "Turn closed parts of a log into Parquet.", None),
     "bench-serve": ("calibrant.serve.callers.bench:bench_serve", "Load a server; compare with onnxruntime.", None),
     "plan": ("calibrant.serve.planning.cli:plan", "How many machines a rate of requests takes.", None),
     "tune": ("calibrant.commands.tune.cli:tune", "Find the fastest settings here that lose nothing.", "train"),

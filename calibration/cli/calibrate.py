@@ -16,6 +16,7 @@ from calibrant.calibration.cli.stakes import MARGIN, POLICY
 from calibrant.command_group import DefaultCommandGroup
 from calibrant.errors import CheckFailed, ConfigError
 from calibrant.overwrite import OVERWRITE, refuse_to_replace
+from calibrant.remote.storage import FileOrAddress
 from calibrant.words import Words
 
 _PATH = click.Path(path_type=Path)
@@ -33,7 +34,7 @@ def calibrate() -> None:
 
 
 @calibrate.command("fit")
-@click.argument("predictions", type=_PATH)
+@click.argument("predictions", type=FileOrAddress())
 @click.option(
     "--method",
     type=Words(_methods),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.artifacts.feedback_logits import refuse_cut
 from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import PredictionsFile
 from calibrant.calibration.calibrators import fit
@@ -32,6 +33,7 @@ OWN = "these rows"
 def read_sets(own: Path, others: Sequence[Path], asked: Asked | None) -> tuple[Rows, dict[str, Rows]]:
     def rows(path: Path) -> Rows:
         data = PredictionsFile.open(path, asked=asked).read().labelled()
+        refuse_cut(data.source.model, path, "fitting a calibrator")
         if len(data) == 0:
             raise DataError("no row has a label", where=path, fix="only labels show how a map carries over")
         return data.logits, data.labels

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -14,6 +14,7 @@ from calibrant.artifacts.foreign.outcome import Outcome
 from calibrant.calibration.cli.scores import asked, score_options
 from calibrant.calibration.cli.stakes import MARGIN, POLICY
 from calibrant.errors import CheckFailed, ConfigError, did_you_mean
+from calibrant.remote.storage import FileOrAddress
 
 if TYPE_CHECKING:
     from calibrant.calibration.compare import Difference
@@ -25,12 +26,12 @@ _FIGURES = (".png", ".svg", ".pdf")
 
 
 @click.command()
-@click.argument("predictions", nargs=-1, required=True, type=_PATH)
+@click.argument("predictions", nargs=-1, required=True, type=FileOrAddress())
 @click.option(
     "--calibrator",
     "calibrators",
     multiple=True,
-    type=_PATH,
+    type=FileOrAddress(),
     help="Evaluate through it, or through a deployed .onnx file's formula, as well; may be given several times.",
 )
 @click.option("--bins", default=15, show_default=True, help="Equal-width bins.")
@@ -66,11 +67,18 @@ _FIGURES = (".png", ".svg", ".pdf")
     "--ood",
     "foreign",
     multiple=True,
-    type=_PATH,
+    type=FileOrAddress(),
     help="Predictions of foreign images: how well is it told? Repeatable.",
 )
 @click.option(
     "--ood-fit", type=_PATH, help="With --ood: labelled rows with features, for Mahalanobis distance and kNN."
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["calibrant", "ray"]),
+    default="calibrant",
+    show_default=True,
+    help="Read the shards of a folder here, or by tasks of Ray on one machine or many: the same figures to the bit.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 @click.option("--json-out", type=_PATH, help="Write the JSON to a file.")
@@ -91,6 +99,7 @@ def evaluate(
     compare: bool,
     foreign: tuple[Path, ...],
     ood_fit: Path | None,
+    engine: Literal["calibrant", "ray"],
     as_json: bool,
     json_out: Path | None,
     report: Path | None,
@@ -99,7 +108,7 @@ def evaluate(
     """Measure accuracy and calibration of PREDICTIONS, with intervals and what noise alone would show.
 
     A run folder stands for its test predictions and brings its calibrator.json. Several files, and each file with and
-    without its calibrators, stand side by side.
+    without its calibrators, stand side by side. What lies in object storage (s3://...) is copied here first.
 
     \b
     Examples:
@@ -119,6 +128,7 @@ def evaluate(
         others = {
             "--target-prior": target_prior, "--adjust": adjust, "--cross-fit": cross_fit, "--require": required,
             "--ood": foreign or None, "--ood-fit": ood_fit, "--figure": figure,
+            "--engine ray": True if engine == "ray" else None,
         }  # fmt: skip
         refuse_options(others)
         judged = evaluate_labels(predictions, calibrators, bins=bins, asked=kind, margin=margin_of(policy, margin))
@@ -135,7 +145,9 @@ def evaluate(
     target_prior = _estimated(target_prior, predictions)
     formula: dict[str, Any] = {"bins": bins, "target_prior": target_prior, "adjust": adjust, "asked": kind}
     found = _Found(
-        evaluate_files(predictions, calibrators, cross_fit=cross_fit, margin=let_pass, **formula), bins, let_pass
+        evaluate_files(predictions, calibrators, cross_fit=cross_fit, margin=let_pass, engine=engine, **formula),
+        bins,
+        let_pass,
     )
     if compare:
         found.compare(predictions, calibrators, cross_fit=cross_fit, **formula)

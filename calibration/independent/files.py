@@ -9,6 +9,7 @@ from typing import Any
 
 from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import Predictions, PredictionsFile
+from calibrant.artifacts.predictions.file import shards_of
 from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.calibration.independent.fit import fit_labels
 from calibrant.calibration.independent.measure import LabelsEvaluation, measure_labels
@@ -32,7 +33,7 @@ def is_independent(path: Path, asked: Asked | None) -> bool:
     """Does the file hold independent labels? What cannot be read is left to those who read it."""
     if asked is not None and asked.outcome is not None:
         return asked.outcome == "independent"
-    if not path.exists() or (path.is_dir() and not any(path.glob("*.parquet"))):
+    if not path.exists() or not shards_of(path):
         return False
     try:
         return PredictionsFile.open(path, asked=asked, independent=True).source.independent

@@ -6,6 +6,7 @@ import json
 import logging
 from pathlib import Path
 
+from calibrant.artifacts.feedback_logits import refuse_cut
 from calibrant.artifacts.predictions import PredictionsFile
 from calibrant.calibration.label_shift.estimate import PriorEstimate, estimate_prior
 from calibrant.errors import DataError
@@ -38,6 +39,8 @@ def estimate_of_file(served: Path, labelled: Path) -> PriorEstimate:
     first, second = PredictionsFile.open(labelled), PredictionsFile.open(served)
     if second.source.class_names != first.source.class_names:
         raise DataError(f"has other classes than {labelled.name}", where=served, fix="predict both with one model")
+    for file in (first, second):
+        refuse_cut(file.source.model, file.path, "an estimate of class shares")
     known = first.read().labelled()
     if len(known) == 0:
         raise DataError("no row has a label, so nothing can be estimated from it", where=labelled)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,19 +26,25 @@ from calibrant.calibration.statistics.grid import grid
 from calibrant.calibration.statistics.reservoir import SampledRows
 from calibrant.calibration.statistics.statistics import Statistics
 from calibrant.calibration.statistics.tables import ClassSums, KeptRows, Table
-from calibrant.errors import DataError, FormatError
+from calibrant.errors import ConfigError, DataError, FormatError
 from calibrant.progress import progress
 
 log = logging.getLogger(__name__)
 
 FORMAT_VERSION = 2  # 2: with a sample of whole rows
+Engine = Literal["calibrant", "ray"]
 _BATCH_NUMBERS = 1 << 19  # logits read at a time
 _TABLES = ("right", "wrong_by_predicted", "wrong_by_true", "all_right", "all_wrong", "probability")
 _SUMS = ("rows", "top5", "zero", "nll", "nll_squared", "brier", "brier_squared", "entropy", "p_squared")
 
 
 def statistics_for_file(
-    path: Path, formula: Formula | None, *, cache: bool, file: PredictionsFile | None = None
+    path: Path,
+    formula: Formula | None,
+    *,
+    cache: bool,
+    file: PredictionsFile | None = None,
+    engine: Engine = "calibrant",
 ) -> Statistics:
     file = file or PredictionsFile.open(path)
     cache = cache and file.foreign is None  # nothing is left beside what is not ours
@@ -50,7 +58,7 @@ def statistics_for_file(
         else:
             if header["stamps"] == stamps or header["predictions"] == file.sha256():
                 return statistics
-    statistics = compute(file, formula)
+    statistics = compute(file, formula, engine=engine)
     if cache:
         try:
             save(where, statistics, predictions=file.sha256(), stamps=stamps)
@@ -65,27 +73,49 @@ def sidecar_path(path: Path, formula: Formula | None = None) -> Path:
     return path.with_name(f"{path.stem if path.is_file() else path.name}{middle}.stats.npz")
 
 
-def compute(file: PredictionsFile, formula: Formula | None = None) -> Statistics:
-    """One pass over the labelled rows, in memory that does not grow with them."""
+def compute(file: PredictionsFile, formula: Formula | None = None, *, engine: Engine = "calibrant") -> Statistics:
+    """One pass over the labelled rows, in memory that does not grow with them: of each shard, added in the order of
+    their names. `engine="ray"` has each computed by a task of Ray; the sum is the same to the bit."""
+    parts: Iterator[Statistics | None]
+    if engine == "ray":
+        if file.foreign is not None:
+            raise ConfigError(
+                "--engine ray reads shards of predictions; this is read whole", where=file.path, fix="leave it out"
+            )
+        from calibrant.calibration.statistics.on_ray import shards_on_ray
+
+        parts = shards_on_ray(file, formula)
+    else:
+        parts = (of_shard(file, shard, formula) for shard in (file.shards if file.foreign is None else (file.path,)))
+    whole: Statistics | None = None
+    for part in parts:
+        if part is not None:
+            whole = part if whole is None else whole + part
+    if whole is None:
+        raise DataError(
+            "no row has a label" if file.rows else "holds no rows",
+            where=file.path,
+            fix="evaluation and calibration need labelled predictions",
+        )
+    return whole
+
+
+def of_shard(file: PredictionsFile, shard: Path, formula: Formula | None = None) -> Statistics | None:
+    """Of one of the files; None where it has no labelled row."""
     classes = len(file.source.class_names)
     accumulator = Accumulator(classes, rows_expected=file.rows)
     rows = max(1024, _BATCH_NUMBERS // classes)
-    total = -(-file.rows // rows)
+    one = file if file.foreign is not None else replace(file, shards=(shard,))
+    total = -(-file.rows // rows) if len(file.shards) == 1 else None
     found = 0
-    for batch in progress(file.batches(rows), what=f"reading {file.path.name}", total=total, unit="batch"):
+    for batch in progress(one.batches(rows), what=f"reading {shard.name}", total=total, unit="batch"):
         part = batch.labelled()
         if len(part) == 0:
             continue
         found += len(part)
         refuse_weights(part, file.path)
         accumulator.add(part.logits if formula is None or formula.plain else formula.logits(part.logits), part.labels)
-    if found == 0:
-        raise DataError(
-            "no row has a label" if file.rows else "holds no rows",
-            where=file.path,
-            fix="evaluation and calibration need labelled predictions",
-        )
-    return accumulator.finish()
+    return accumulator.finish() if found else None
 
 
 def refuse_weights(rows: Predictions, where: Path) -> None:

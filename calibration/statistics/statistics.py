@@ -45,6 +45,7 @@ from calibrant.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from calibrant.artifacts.predictions import PredictionsFile
     from calibrant.calibration.formula import Formula
+    from calibrant.calibration.statistics.sidecar import Engine
 
 
 @dataclass(frozen=True)
@@ -258,7 +259,12 @@ def _merge(cells: Bins, index: Counts, count: int) -> Bins:
 
 
 def for_file(
-    path: str | Path, formula: Formula | None = None, *, cache: bool = True, file: PredictionsFile | None = None
+    path: str | Path,
+    formula: Formula | None = None,
+    *,
+    cache: bool = True,
+    file: PredictionsFile | None = None,
+    engine: Engine = "calibrant",
 ) -> Statistics:
     """Statistics of the labelled rows of a predictions file or folder, through a formula.
 
@@ -266,4 +272,4 @@ def for_file(
     """
     from calibrant.calibration.statistics.sidecar import statistics_for_file
 
-    return statistics_for_file(Path(path), formula, cache=cache, file=file)
+    return statistics_for_file(Path(path), formula, cache=cache, file=file, engine=engine)

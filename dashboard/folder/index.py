@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from calibrant.artifacts.feedback_records import PARQUET, SUFFIX
 from calibrant.artifacts.foreign.roles import NoScores
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.artifacts.predictions import Source
@@ -35,9 +36,9 @@ TOKENS_FILE = "tokens/tokens.json"
 FEATURES_FILE = "features.json"
 SWEEP_FILE = "results.parquet"
 STUDY_FILE = "study.json"
-FEEDBACK_SUFFIX = ".feedback.jsonl"
+FEEDBACK_SUFFIXES = (SUFFIX, PARQUET)
 _RUN_FILES = ("config.json", "metrics.jsonl")
-_NO_TABLES = (".stats.npz", "metrics.jsonl", FEEDBACK_SUFFIX)
+_NO_TABLES = (".stats.npz", "metrics.jsonl", SUFFIX)
 
 
 def scan(root: Path) -> FolderIndex:
@@ -81,7 +82,7 @@ def scan(root: Path) -> FolderIndex:
         for block in [reader.read(p, _read_config)]
         if block is not None and block.get("kind") == "study"
     )
-    logs = sorted({p.parent for p in files if p.name.endswith(FEEDBACK_SUFFIX)})
+    logs = sorted({p.parent for p in files if p.name.endswith(FEEDBACK_SUFFIXES)})
     feedback = tuple(FeedbackRef(name_below(root, folder), folder) for folder in logs)
     return FolderIndex(
         root,
@@ -134,7 +135,7 @@ def _prediction_sets(root: Path, folder: Path, files: list[Path]) -> Iterator[tu
     for table in files:
         if table.suffix in TABLES and not table.name.endswith(_NO_TABLES):
             yield owner, table.name, table
-    tables = [f for f in files if f.suffix == ".parquet" and f.name != SWEEP_FILE]
+    tables = [f for f in files if f.suffix == ".parquet" and f.name != SWEEP_FILE and not f.name.endswith(PARQUET)]
     if not tables:
         return
     if folder != root and folder.parent != root and folder.parent.name == "predictions":

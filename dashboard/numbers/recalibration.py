@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts.feedback import Served
+from calibrant.artifacts.feedback_logits import CUT, refuse_cut
 from calibrant.calibration import Calibrator, Evaluation, evaluate, fit
 from calibrant.calibration.compare import Difference, compare
 from calibrant.calibration.softmax import softmax
@@ -75,6 +76,7 @@ def try_out(model: Model, served: Served) -> Trial:
             where=served.model.name,
             fix=f"wait for {FEWEST_LABELS} of them",
         )
+    refuse_cut({CUT: served.cut}, None, "recalibrating")
     raw = DeployedFormula.of(model.card).raw(served.logits[known])
     if raw is None:
         method = (model.card.calibrator or {}).get("method")

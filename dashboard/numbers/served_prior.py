@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from calibrant.artifacts.feedback_logits import CUT, refuse_cut
 from calibrant.artifacts.predictions import PredictionsFile
 from calibrant.calibration.formula import Formula
 from calibrant.calibration.label_shift import PriorEstimate
@@ -29,6 +30,7 @@ def served_prior(
     served = next((s for s in traffic.read(folder, files).served if s.model.sha256 == sha256), None)
     if served is None:
         return None
+    refuse_cut({CUT: served.cut}, None, "an estimate of class shares")
     card = card_of(model)
     known = PredictionsFile.open(reference[0].path if len(reference) == 1 else reference[0].path.parent)
     logits, labels, rows = [], [], 0

@@ -18,6 +18,7 @@ from calibrant.artifacts.predictions import Source
 from calibrant.errors import DataError
 from calibrant.images.image_set import ImageSet
 from calibrant.images.layouts import images_to_predict
+from calibrant.remote.storage import here
 from calibrant.serve.engine.classifier import Classifier, load
 from calibrant.serve.engine.pixels import Pixels
 
@@ -65,10 +66,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be predicted; enough for any process that sees the same files."""
+    """What is to be predicted; enough for any process that sees the same files. An address of object storage is copied
+    by each machine."""
 
-    model: Path
-    data: Path
+    model: Path | str
+    data: Path | str
     split: str
     batch_size: int
     features: bool
@@ -86,9 +88,9 @@ class Workplace:
 
     @classmethod
     def of(cls, order: Order, *, threads: int | None, providers: Sequence[str] | None = None) -> Workplace:
-        classifier = load(order.model, providers=providers, threads=threads)
+        classifier = load(here(order.model), providers=providers, threads=threads)
         card = classifier.card
-        images = images_to_predict(order.data, card.classes, split=order.split, former=card.former_classes)
+        images = images_to_predict(here(order.data), card.classes, split=order.split, former=card.former_classes)
         return cls(order, classifier, images, classifier.session.sha256())
 
     @property

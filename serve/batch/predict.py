@@ -17,6 +17,7 @@ from calibrant import atomic
 from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.errors import ModelError
 from calibrant.progress import bar
+from calibrant.remote.storage import here, is_address
 from calibrant.serve.batch.number_rows import predict_rows
 from calibrant.serve.batch.order import Bad, OnBad, Order, Part, Span, Workplace, source_of
 from calibrant.serve.batch.parts_folder import PartsFolder, key_of
@@ -52,14 +53,18 @@ def predict_model(
     `Source.model["applied"]` names it. Labels that are no classes of the model stand in the column `label_name`. Images
     that cannot be read stop the run by name, or are left out and listed in `<out>.bad-images.txt`.
 
+    `model` and `data` may be addresses of object storage, which are copied to the machines that read them.
     `engine="ray"` shares the parts out among `actors` processes of Ray, on one machine or many.
     """
     out = Path(out)
-    if not OnnxFile.open(model).card().input.pictures:
-        return predict_rows(model, data, out, split=split, features=features, providers=providers, threads=threads)
-    order = Order(Path(model), Path(data), split, batch_size or 32, features, on_bad_image)
+    if not OnnxFile.open(here(model)).card().input.pictures:
+        return predict_rows(
+            here(model), here(data), out, split=split, features=features, providers=providers, threads=threads
+        )
+    paths = [given if is_address(given) else Path(given) for given in (model, data)]
     if engine == "ray":  # whose processes have working directories of their own
-        order = replace(order, model=order.model.resolve(), data=order.data.resolve())
+        paths = [path.resolve() if isinstance(path, Path) else path for path in paths]
+    order = Order(paths[0], paths[1], split, batch_size or 32, features, on_bad_image)
     work = Workplace.of(order, threads=threads, providers=providers)
     classifier, images, sha256 = work.classifier, work.images, work.sha256
     part = part or (RAY_PART if engine == "ray" else PART)

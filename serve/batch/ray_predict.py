@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from calibrant.errors import CalibrantError, DataError, MissingExtra, ModelError
+from calibrant.errors import DataError, ModelError
+from calibrant.remote.ray_session import said, session
 from calibrant.serve.batch.order import Order, Part, Span, Workplace
 from calibrant.serve.engine.providers import available_cores
 
@@ -43,13 +43,9 @@ def predict_spans(
     order: Order, fingerprint: str, spans: Sequence[Span], actors: int | None, *, keep: Callable[[Span, Part], None]
 ) -> None:
     """Hands each span to an actor that is free and its part to `keep`, in the order in which they are done."""
-    try:
-        import ray
-    except ImportError:
-        raise MissingExtra("calibrant predict --engine ray", "ray", "ray") from None
     if not spans:
         return
-    with _cluster(ray):
+    with session("calibrant predict --engine ray", available_cores()) as ray:
         cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
         count = min(actors or -(-cores // CORES), len(spans))
         threads = max(1, cores // count)
@@ -60,7 +56,7 @@ def predict_spans(
             _spread(ray, handles, order, fingerprint, deque(spans), keep)
         except ray.exceptions.RayError as error:
             raise ModelError(
-                f"an actor of Ray failed ({_said(error)})",
+                f"an actor of Ray failed ({said(error)})",
                 where="--engine ray",
                 fix="parts that are done are kept: start it again",
             ) from None
@@ -106,27 +102,3 @@ def _spread(
                 following = waiting.popleft()
                 under_way[handle.predict.remote(following)] = (handle, following)
         joined = True
-
-
-@contextlib.contextmanager
-def _cluster(ray: Any) -> Iterator[None]:
-    """The one that a program has joined already, the one that RAY_ADDRESS names, or one on this machine."""
-    if ray.is_initialized():
-        yield
-        return
-    cores = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": available_cores()}
-    ray.init(
-        log_to_driver=False, logging_level=logging.WARNING, configure_logging=False, include_dashboard=False, **cores
-    )
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-def _said(error: Exception) -> str:
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, CalibrantError):
-        return str(cause)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else type(error).__name__

@@ -35,6 +35,11 @@ def expose(out: Exposition, app: Application, reports: Mapping[int, dict[str, An
         out.add(f"{name}_total", "counter", "gRPC connections accepted.", app.grpc.accepted)
         out.add(f"{name}_refused_total", "counter", "gRPC connections over the limit.", app.grpc.refused)
         out.add(f"{name}_faults_total", "counter", "gRPC connections ended for what they sent.", app.grpc.faults)
+    if (shipping := app.control.shipping) is not None:
+        what, name = {"address": shipping.address}, "calibrant_log_parts"
+        out.add(f"{name}_sent_total", "counter", "Closed parts of the log that were sent.", shipping.sent, what)
+        out.add(f"{name}_failures_total", "counter", "Tries that the storage did not take.", shipping.failures, what)
+        out.add(f"{name}_lost_total", "counter", "Parts dropped before they were sent.", shipping.lost, what)
     if lifecycle is not None:
         out.add("calibrant_model_loads_total", "counter", "Models loaded after the start.", lifecycle.reloads)
         out.add("calibrant_model_load_failures_total", "counter", "Loads that failed.", lifecycle.failures)

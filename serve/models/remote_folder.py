@@ -10,21 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
 
-from calibrant.errors import ConfigError, DataError
+from calibrant.errors import DataError
+from calibrant.remote.storage import Storage, why
 from calibrant.serve.models.folder import is_model_path
 
 log = logging.getLogger(__name__)
-_PART = ".part"
-
-
-def is_address(text: str) -> bool:
-    """Of object storage, as fsspec writes it: s3://, gs://, memory://, ..."""
-    scheme, found, _ = text.partition("://")
-    return bool(found) and scheme.isalnum()
 
 
 class RemoteFolder:
@@ -32,7 +24,7 @@ class RemoteFolder:
         """`copies`: below which this address gets a folder of its own."""
         self.address = address.rstrip("/")
         self.folder = copies / hashlib.sha256(self.address.encode()).hexdigest()[:16]
-        self._filesystem, self._root = _open(self.address)
+        self._storage = Storage(address)
         self._known: dict[str, str] = {}  # of what was copied: its mark in the storage
         self._silent = False
         self.failures = 0  # looks at which the storage did not answer
@@ -43,7 +35,7 @@ class RemoteFolder:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._copy()
         except Exception as error:  # of whatever library the storage has
-            raise DataError(f"cannot be read ({_why(error)})", where=self.address) from None
+            raise DataError(f"cannot be read ({why(error)})", where=self.address) from None
 
     def refresh(self) -> None:
         try:
@@ -51,7 +43,7 @@ class RemoteFolder:
         except Exception as error:
             self.failures += 1
             if not self._silent:
-                log.error("%s cannot be read (%s): what was loaded goes on", self.address, _why(error))
+                log.error("%s cannot be read (%s): what was loaded goes on", self.address, why(error))
             self._silent = True
         else:
             if self._silent:
@@ -59,47 +51,14 @@ class RemoteFolder:
             self._silent = False
 
     def _copy(self) -> None:
-        there = dict(self._listed())
+        there = {name: mark for name, mark in self._storage.listed() if is_model_path(name)}
         for name, mark in there.items():
-            local = self.folder / name
-            if self._known.get(name) == mark and local.exists():
+            if self._known.get(name) == mark and (self.folder / name).exists():
                 continue
-            local.parent.mkdir(parents=True, exist_ok=True)
-            part = local.with_name(f".{local.name}{_PART}")
-            self._filesystem.get_file(f"{self._root}/{name}", str(part))
-            part.replace(local)
+            self._storage.get([name], self.folder)
             self._known[name] = mark
         for local in [p for p in self.folder.rglob("*.onnx") if not p.name.startswith(".")]:
             name = local.relative_to(self.folder).as_posix()
             if name not in there:
                 local.unlink(missing_ok=True)
                 self._known.pop(name, None)
-
-    def _listed(self) -> Iterator[tuple[str, str]]:
-        """Paths below the address, and what changes when their content does."""
-        self._filesystem.invalidate_cache()
-        for path, info in self._filesystem.find(self._root, detail=True).items():
-            name = str(PurePosixPath(path).relative_to(self._root))
-            if is_model_path(name):
-                marks = [str(info.get(key)) for key in ("ETag", "etag", "md5Hash", "mtime", "LastModified", "created")]
-                yield name, f"{info.get('size')} {' '.join(marks)}"
-
-
-def _open(address: str) -> tuple[Any, str]:
-    try:
-        import fsspec
-    except ImportError:
-        raise ConfigError("needs fsspec", where=address, fix="pip install 'calibrant[storage]'") from None
-    try:
-        filesystem, root = fsspec.core.url_to_fs(address, use_listings_cache=False)
-    except TypeError:  # that has no cache of listings
-        filesystem, root = fsspec.core.url_to_fs(address)
-    except (ImportError, ValueError) as error:
-        raise ConfigError(
-            f"cannot be opened ({error})", where=address, fix="pip install 'calibrant[storage]'"
-        ) from None
-    return filesystem, str(root).rstrip("/")
-
-
-def _why(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0][:200]

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.artifacts.feedback_logits import refuse_cut
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.artifacts.predictions import Predictions, read_predictions
 from calibrant.calibration.monitoring.baseline import KnownRows
@@ -22,6 +23,7 @@ def read_baseline(path: Path, card: ModelCard) -> KnownRows:
     """A calibrator that is no diagonal map cannot be redone here: then the rows must be those that `calibrant predict`
     wrote with the deployed file, calibrated already."""
     rows = read_predictions(path).labelled()
+    refuse_cut(rows.source.model, path, "a baseline")
     if rows.class_names != card.classes:
         raise DataError("has other classes than the model", where=path, fix="give predictions of this model")
     known, given = card.source.get("checkpoint_sha256"), rows.source.model.get("sha256")

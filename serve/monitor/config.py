@@ -14,6 +14,8 @@ class MonitorConfig:
     horizon: int = 5000
     sample: float = 1.0  # share of the requests that is logged and watched
     segment_bytes: int = 64 << 20  # of one file of the log
+    segment_hours: float | None = None  # a file is closed once it is so old, however small
     half: bool = False  # logits in the log as float16
+    top: int | None = None  # so many of the logits of each row in the log; all unless given
     keep_gib: float = 10.0  # of log
     keep_days: float | None = None

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_logits import decode
+from calibrant.artifacts.feedback_records import PARQUET, records_from, segment_name, segments
 from calibrant.serve.monitor.monitor import Monitor
 
 log = logging.getLogger(__name__)
 
+_ALL = sys.maxsize  # of a segment that was read to its end and does not grow
 _WAITING = 1000  # lines of a file that this process has not loaded yet
 
 
@@ -22,7 +25,7 @@ class LogFollower:
     def __init__(self, folder: Path, own: Callable[[Path], bool], monitors: Sequence[Monitor]) -> None:
         self._folder, self._own, self._monitors = folder, own, monitors
         self._lock = threading.Lock()
-        self._read = {path: path.stat().st_size for path in feedback.segments(folder)}
+        self._read = {segment_name(path): _end(path) for path in segments(folder)}  # a compacted one is read on
         self._early: list[tuple[Path, int, dict[str, Any]]] = []
 
     def round(self) -> None:
@@ -34,7 +37,7 @@ class LogFollower:
                 if monitor is None:  # a file that changed a moment ago, which this process is still loading
                     self._early = [*self._early[-_WAITING:], (path, offset, record)]
                 else:
-                    logits = feedback.decode_logits(record, len(monitor.model.classes))
+                    logits = decode(record, len(monitor.model.classes))
                     monitor.take_in(path, offset, record["ids"], logits)
 
     def awaits(self, ids: Collection[str]) -> bool:
@@ -48,13 +51,21 @@ class LogFollower:
         return next((m for m in same if m.model.version == record.get("version")), same[0] if same else None)
 
     def _fresh(self) -> Iterator[tuple[Path, int, dict[str, Any]]]:
-        for path in feedback.segments(self._folder):
-            if self._own(path):
+        for path in segments(self._folder):
+            name = segment_name(path)
+            if self._own(path) or self._read.get(name) == _ALL:
                 continue
             try:
-                for offset, record, end in feedback.records_from(path, self._read.get(path, 0)):
-                    self._read[path] = end
+                for offset, record, end in records_from(path, self._read.get(name, 0)):
+                    self._read[name] = end
                     if record["record"] == "predictions":
                         yield path, offset, record
+                if path.name.endswith(PARQUET):  # which does not grow
+                    self._read[name] = _ALL
             except OSError:  # dropped by retention
                 continue
+
+
+def _end(path: Path) -> int:
+    """Behind all that is there."""
+    return _ALL if path.name.endswith(PARQUET) else path.stat().st_size

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,13 +51,3 @@ def _hashes(ids: Sequence[str]) -> NDArray[np.int64]:
     """The same in every process, unlike Python's own hash."""
     digests = b"".join(hashlib.blake2b(i.encode(), digest_size=8).digest() for i in ids)
     return np.frombuffer(digests, "<i8")
-
-
-def line_at(path: Path, offset: int) -> dict[str, Any] | None:
-    try:
-        with open(path, "rb") as stream:
-            stream.seek(offset)
-            record: dict[str, Any] = json.loads(stream.readline())
-            return record
-    except (OSError, ValueError):  # the segment was dropped by retention
-        return None

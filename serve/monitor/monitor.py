@@ -21,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_logits import Kept
+from calibrant.artifacts.feedback_records import CHOSEN, LABELS, records, segments
 from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.calibration.monitoring.alarms import Alarms, Watch, served_log_p
@@ -80,7 +82,10 @@ class Monitor:
         self.rows = self.labels = 0
         self.not_finite = 0  # rows whose answer was no distribution
         self._unsaved = 0  # rows that came while the disk hung
-        self._quantile = _some_quantile(card)
+        self._kept = Kept() if writer is None else writer.kept
+        self.cut = self._kept.cuts(len(model.classes))
+        # Of a row that was cut to its largest nobody knows what is in its set.
+        self._quantile = None if self.cut else _some_quantile(card)
         self._redo = DeployedFormula.of(card)
         self._output = None if writer is None else LogOutput(writer, self.model)
         if self._output is not None and counts:
@@ -120,8 +125,8 @@ class Monitor:
                 place = self._output.predictions(ids, times, logits, took)
                 if place is not None and self.counts:
                     self.served_rows.logged(*place, ids)
-            if self.counts:
-                self._count(ids, logits)
+            if self.counts:  # what any other reader of the log will count: one row, one number
+                self._count(ids, self._kept.seen(logits))
 
     def _finite(self, taken: list[_Handed]) -> list[_Handed]:
         """Without requests whose answer is no distribution. Absurd inputs make such; one would stay in every sum."""
@@ -269,20 +274,20 @@ class Monitor:
         Labels of what an older file of the same name served go to the log, not into this file's figures.
         """
         files = {self.model.sha256}
-        for path in feedback.segments(folder):
+        for path in segments(folder):
             if self.writer is not None and path == self.writer.path:
                 continue
-            for offset, record in feedback.records(path):
+            for offset, record in records(path):
                 if record["record"] == "model" and record["model"] == self.model.name:
                     files.add(record["sha256"])
                 elif record["record"] == "predictions" and record["sha256"] in files:
                     with self._lock:
                         self.served_rows.logged(path, offset, record["ids"])
-                elif record["record"] in (feedback.LABELS, feedback.CHOSEN) and record["model"] == self.model.name:
+                elif record["record"] in (LABELS, CHOSEN) and record["model"] == self.model.name:
                     self._restore_labels(record)
 
     def _restore_labels(self, record: dict[str, Any]) -> None:
-        chosen = record["record"] == feedback.CHOSEN
+        chosen = record["record"] == CHOSEN
         with self._lock:
             for id_, label in zip(record["ids"], record["labels"], strict=True):
                 if not chosen:
@@ -313,6 +318,7 @@ class Monitor:
                 self.alarms.states(),
                 baseline_rows=0 if baseline is None else baseline.rows,
                 nominal_coverage=self._quantile,
+                logits_kept=self.cut,
             )
 
     def class_shares(self) -> dict[str, Any] | None:
@@ -322,7 +328,7 @@ class Monitor:
             return None
         with self._lock:
             rows = follower.rows()
-        return class_shares(follower, rows, self.model.classes)
+        return class_shares(follower, rows, self.model.classes, cut=self.cut)
 
     def summary(self) -> dict[str, Any]:
         """The figures by which versions are compared."""

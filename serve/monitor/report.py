@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_logits import CUT, refuse_cut
 from calibrant.calibration.monitoring.alarms import AlarmState
 from calibrant.calibration.verdict.served import served_verdict
 from calibrant.errors import DataError
@@ -36,9 +37,10 @@ def report(
     *,
     baseline_rows: int,
     nominal_coverage: float | None,
+    logits_kept: int | None = None,
 ) -> dict[str, Any]:
     """`baseline_rows`: labelled rows that the calibration alarm compares with, 0 while it has yet to learn what is
-    normal; `nominal_coverage`: of the prediction sets that are watched."""
+    normal; `nominal_coverage`: of the prediction sets that are watched; `logits_kept`: of a row, if not all."""
     told = {kind: state.to_dict() for kind, state in alarms.items()}
     told["calibration"]["baseline_rows"] = baseline_rows
     body: dict[str, Any] = {
@@ -46,6 +48,8 @@ def report(
         "rows": counts.rows, "labels": counts.labels, "chosen_labels": counts.chosen_labels, "window": window.size,
         "not_finite": counts.not_finite, "log_rows_lost": counts.log_rows_lost, "alarms": told,
     }  # fmt: skip
+    if logits_kept is not None:  # so that the NLL is near where a label is not among them
+        body["logits_kept"] = logits_kept
     confidence = window.confidence()
     if len(confidence):
         body["expected_accuracy"] = {
@@ -68,9 +72,12 @@ def report(
     return body
 
 
-def class_shares(follower: ServedPrior, rows: NDArray[np.float32], classes: Sequence[str]) -> dict[str, Any]:
-    """`shares` by class where they can be told, and `said` in words in any case."""
+def class_shares(
+    follower: ServedPrior, rows: NDArray[np.float32], classes: Sequence[str], *, cut: int | None = None
+) -> dict[str, Any]:
+    """`shares` by class where they can be told, and `said` in words in any case. `cut`: logits kept of a row."""
     try:
+        refuse_cut({CUT: cut}, None, "an estimate of class shares")
         found = follower.estimate(rows)
     except DataError as error:
         return {"rows": len(rows), "shares": None, "said": [str(error)]}

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_logits import decode
+from calibrant.artifacts.feedback_records import record_at
 from calibrant.calibration.monitoring.alarms import served_log_p
-from calibrant.serve.monitor.log_index import Index, line_at
+from calibrant.serve.monitor.log_index import Index
 
 RECENT_BYTES = 16 << 20  # of rows kept for labels that come soon
 
@@ -51,10 +53,10 @@ class ServedRows:
         at = self._index.find(id_)
         if at is None:
             return None
-        record = line_at(*at)
+        record = record_at(*at)
         if record is None or id_ not in record["ids"]:
             return None
         if record["sha256"] != self._model.sha256:
             return ServedRow(None)
-        logits = feedback.decode_logits(record, len(self._model.classes))[record["ids"].index(id_)]
+        logits = decode(record, len(self._model.classes))[record["ids"].index(id_)]
         return ServedRow(served_log_p(logits[None])[0].astype(np.float32))

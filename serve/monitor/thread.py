@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from calibrant.artifacts.feedback_writer import FeedbackWriter
+from calibrant.serve.monitor.log_shipping import LogShipping
 from calibrant.serve.monitor.monitor import Monitor
 
 log = logging.getLogger(__name__)
@@ -21,6 +22,7 @@ class MonitorThread:
     def __init__(self, writer: FeedbackWriter | None) -> None:
         self.writer = writer
         self.follow: Callable[[], None] | None = None  # takes in what other processes wrote
+        self.shipping: LogShipping | None = None
         self.monitors: list[Monitor] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="monitor", daemon=True)
@@ -45,6 +47,8 @@ class MonitorThread:
         self._round(sync=False)
         if self.writer is not None:
             self.writer.close()
+        if self.shipping is not None:
+            self.shipping.close()
 
     def _work(self) -> None:
         turn = 0
@@ -65,6 +69,7 @@ class MonitorThread:
                 log.exception("the log of the other workers cannot be followed; serving goes on")
         if sync and self.writer is not None:
             try:
+                self.writer.rotate()
                 self.writer.sync()
             except OSError as error:
                 log.error("the feedback log cannot be synced: %s", error)

@@ -9,11 +9,13 @@ import logging
 from collections.abc import Callable, Collection
 
 from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_logits import Kept
 from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.models.model import NOT_WATCHED, Model
 from calibrant.serve.monitor.baseline import read_baseline
 from calibrant.serve.monitor.log_follower import LogFollower
+from calibrant.serve.monitor.log_shipping import LogShipping
 from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.monitor.thread import MonitorThread
 
@@ -27,6 +29,9 @@ class Watching:
         self._config, self._leads = config, leads
         writer = _writer(config)
         self.thread = MonitorThread(writer)
+        if leads and config.log_to is not None and config.feedback_log is not None:
+            self.thread.shipping = LogShipping(config.feedback_log, config.log_to)
+            self.thread.shipping.start()
         self.awaits: Callable[[Collection[str]], bool] = lambda ids: False
         if follows and writer is not None and config.feedback_log is not None:
             follower = LogFollower(config.feedback_log, writer.wrote, self.thread.monitors)
@@ -57,5 +62,6 @@ def _writer(config: ServeConfig) -> FeedbackWriter | None:
         segment_bytes=watch.segment_bytes,
         keep_bytes=int(watch.keep_gib * 2**30),
         keep_days=watch.keep_days,
-        half=watch.half,
+        segment_seconds=None if watch.segment_hours is None else 3600 * watch.segment_hours,
+        kept=Kept(watch.half, watch.top),
     )

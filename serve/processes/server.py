@@ -120,7 +120,7 @@ class Server:
             self._watching = Watching(config, leads=self._leads, follows=self._leads and self.seat is not None)
             thread = self._watching.thread
             self.control.monitors, self.control.flush = thread.monitors, thread.flush
-            self.control.awaits = self._watching.awaits
+            self.control.awaits, self.control.shipping = self._watching.awaits, thread.shipping
 
     def _share_out(self) -> None:
         for option, shares in (("--canary", self.config.canaries), ("--shadow", self.config.shadows)):

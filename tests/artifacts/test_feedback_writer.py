@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from calibrant.artifacts.feedback import Model, read_feedback, segments
+from calibrant.artifacts.feedback_logits import Kept
 from calibrant.artifacts.feedback_writer import FeedbackWriter
 
 MODEL = Model("birds", "1", "abc", ("auk", "crane"))
@@ -61,11 +62,29 @@ def test_a_segment_ends_once_it_has_its_bytes(tmp_path: Path) -> None:
         assert sum(map(len, lines[:-1])) < 400
 
 
+def test_a_segment_ends_at_its_age_once_something_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    writer = FeedbackWriter(tmp_path, segment_seconds=60)
+    now[0] += 61
+    writer.model(MODEL)
+    writer.rotate()
+    assert len(segments(tmp_path)) == 1  # a quiet server makes no files
+    writer.labels("birds", ["x"], [1])
+    now[0] += 59
+    writer.rotate()
+    assert len(segments(tmp_path)) == 1
+    now[0] += 2
+    writer.rotate()
+    assert len(segments(tmp_path)) == 2
+    writer.close()
+
+
 def test_float16_takes_half_the_room_and_old_readers_are_told(tmp_path: Path) -> None:
     logits = np.array([[1.5, -20.25, 7.0], [1e6, 0.125, -3.0]], np.float32)
     model = Model("m", "1", "ab", ("a", "b", "c"))
     for half in (False, True):
-        writer = FeedbackWriter(tmp_path / str(half), half=half)
+        writer = FeedbackWriter(tmp_path / str(half), kept=Kept(half=half))
         writer.predictions(model, ["x", "y"], [1.0, 2.0], logits)
         writer.close()
     lines = [json.loads(x) for x in segments(tmp_path / "True")[0].read_text().splitlines()]

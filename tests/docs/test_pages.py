@@ -17,6 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from calibrant.artifacts.feedback import Model
+from calibrant.artifacts.feedback_writer import FeedbackWriter
+
 from .conftest import command
 from .pages import ROOT, Block, blocks
 
@@ -166,6 +169,12 @@ def of_a_log(_: list[Block]) -> None:
     shutil.copy("test.parquet", "served.parquet")
 
 
+def served_before(_: list[Block]) -> None:
+    writer = FeedbackWriter("log")
+    writer.predictions(Model("birds", "1", "ab", ("auk", "crane")), ["order-17"], [1.0], np.zeros((1, 2), np.float32))
+    writer.close()
+
+
 HERE = Walk()
 WALKS = {
     "README.md": Walk({"calibrant fit": "test_tutorial.py", "calibrant serve": "test_tutorial.py"}),
@@ -179,7 +188,7 @@ WALKS = {
     "heads.md": Walk(before=sweep),
     "losses.md": HERE,
     "metrics.md": Walk(names=of_calibration),
-    "monitoring.md": HERE,
+    "monitoring.md": Walk(before=served_before),
     "notebook.md": Walk(names=of_scikit_learn),
     "plugins.md": Walk(
         {
@@ -202,6 +211,9 @@ WALKS = {
             "calibrant serve s3:": "serve/models/test_remote_folder.py",
             "calibrant serve model.onnx --engine ray": "serve/processes/test_ray.py",
             "calibrant predict model.onnx --data shards --engine ray": "serve/batch/test_ray_predict.py",
+            "calibrant evaluate predictions/ --engine ray": "calibration/statistics/test_on_ray.py",
+            "calibrant predict s3:": "commands/test_predict.py",
+            "calibrant evaluate s3:": "commands/test_predict.py",
             "python 2": "serve/test_triton_client.py",
         },
         before=served,

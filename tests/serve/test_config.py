@@ -50,6 +50,11 @@ def test_a_share_must_be_complete_and_possible(text: str) -> None:
         ({"watch": MonitorConfig(sample=0.5)}, "--sample: samples nothing"),
         ({"baseline": Path("p.parquet")}, "--baseline: is a baseline of nothing"),
         ({"watch": MonitorConfig(keep_days=3), "monitor": True}, "--keep-days: keeps nothing"),
+        ({"watch": MonitorConfig(half=True), "monitor": True}, "--log-float16: keeps nothing"),
+        ({"watch": MonitorConfig(top=50), "monitor": True}, "--log-top: keeps nothing"),
+        ({"log_to": "s3://b/log", "monitor": True}, "--log-to: keeps nothing"),
+        ({"log_to": "folder", "feedback_log": Path("log")}, '--log-to: "folder" is no address'),
+        ({"watch": MonitorConfig(segment_hours=2)}, "--segment-hours: keeps nothing"),
     ],
 )  # fmt: skip
 def test_options_that_would_do_nothing_are_refused(options: dict[str, Any], says: str) -> None:

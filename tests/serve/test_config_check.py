@@ -31,8 +31,24 @@ def test_check_loads_what_would_be_served_and_says_what_would_fail(tmp_path: Pat
         ('token_file = "none"', "cannot be read"),
         ("sample = 2", "2.0 is not in the range"),
         ("keep_days = 1", "keeps nothing without --feedback-log"),
+        ("log_top = 50", "keeps nothing without --feedback-log"),
+        ('log_to = "s3://b/log"', "keeps nothing without --feedback-log"),
+        ('feedback_log = "log"\nlog_to = "nowhere://b/log"', "nowhere://b/log: cannot be opened"),
+        ("[watch]\ntop = 50", "top is an option: write it above the tables as log_top"),
     ):
         config.write_text(f'models = ["birds.onnx"]\n{line}\n')
         code, said = check("--config", str(config))
         assert code != 0, line
         assert says in said
+
+
+def test_every_option_of_the_log_stands_in_a_file_and_is_checked(tmp_path: Path, tiny: ModuleType) -> None:
+    tiny.write(tmp_path / "birds.onnx")
+    config = tmp_path / "serve.toml"
+    config.write_text(
+        'models = ["birds.onnx"]\nport = 0\nfeedback_log = "log"\nlog_to = "memory://log"\nlog_top = 50\n'
+        "log_float16 = true\nkeep_days = 3\nkeep_gib = 2.5\nsegment_mib = 8\nsegment_hours = 2\n"
+    )
+    code, said = check("--config", str(config))
+    assert code == 0, said
+    assert "memory://log: reached" in said

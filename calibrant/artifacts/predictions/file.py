@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.artifacts.feedback_logits import said_of_cut
+from calibrant.artifacts.feedback_records import PARQUET
 from calibrant.artifacts.foreign.kinds import Kind
 from calibrant.artifacts.foreign.precision import EXACT_FLOOR
 from calibrant.artifacts.predictions.columns import group_column, is_group
@@ -24,8 +26,10 @@ if TYPE_CHECKING:
 
 
 def shards_of(path: Path) -> tuple[Path, ...]:
-    """The files that are one table, in order of name: those of a folder, or the file itself."""
-    return tuple(sorted(path.glob("*.parquet"))) if path.is_dir() else (path,)
+    """The files that are one table, in order of name: those of a folder, or the file itself; not a feedback log's."""
+    if not path.is_dir():
+        return (path,)
+    return tuple(sorted(p for p in path.glob("*.parquet") if not p.name.endswith(PARQUET)))
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,8 @@ class PredictionsFile:
                 where=path,
                 fix=f"make them: calibrant predict {path.name} --data IMAGES --out predictions.parquet",
             )
+        if path.name.endswith(PARQUET):
+            raise DataError("is a part of a feedback log", where=path, fix="give the folder that it lies in")
         shards = shards_of(path)
         if not shards:
             return cls._served(path)
@@ -97,6 +103,8 @@ class PredictionsFile:
         chosen = max(found, key=lambda served: (int((served.labels >= 0).sum()), len(served.ids)))
         held, model = chosen.predictions(), chosen.model
         note = f"the answers of {model.name} version {model.version} as served, calibrator and prior included"
+        if chosen.cut is not None:
+            note += f"; {said_of_cut(held.logits, held.labels, chosen.cut)}"
         if len(found) > 1:
             note += f"; {len(found) - 1} other deployed files in this log are left out"
         return cls(path, tuple(segments(path)), held.source, len(held), "logits", held, (note,))

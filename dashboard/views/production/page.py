@@ -13,6 +13,7 @@ import pandas as pd
 import streamlit as st
 
 from calibrant.artifacts.feedback import Served
+from calibrant.artifacts.feedback_logits import said_of_cut
 from calibrant.calibration.monitoring.alarms import AlarmState
 from calibrant.dashboard.draw import charts, diagrams
 from calibrant.dashboard.folder.artifacts import FeedbackRef, FolderIndex, Model, PredictionsRef, Run
@@ -56,6 +57,9 @@ def render(folder_index: FolderIndex) -> None:
     orphans, picked = len(feedback.labels_without_prediction), int((one.chosen >= 0).sum())
     for text in _remarks(feedback.damaged_lines, feedback.repeated_ids, orphans, picked):
         st.warning(text, icon=":material/warning:")
+    if one.cut is not None:
+        words = said_of_cut(one.logits, one.labels, one.cut)
+        st.caption(f"Of this log {words}.")
     files = traffic.log_stamps(log.path)
     growing = time.time() - _last_change(log) < _FRESH_SECONDS and _size(log) < traffic.LARGE_LOG
     every = 4 if growing else None

@@ -111,6 +111,7 @@ _MONITOR = _object(
     },
     {
         "expected_accuracy": ref("ExpectedAccuracy"),
+        "logits_kept": WHOLE,
         "predicted_prior": _map(NUMBER),
         "labelled": ref("LabelledRows"),
         "class_shares": ref("ClassShares"),

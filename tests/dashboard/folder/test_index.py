@@ -7,6 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calibrant.artifacts.feedback import Model
+from calibrant.artifacts.feedback_compaction import compact
+from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.artifacts.predictions import Predictions
 from calibrant.dashboard.folder.index import scan
 
@@ -123,3 +126,15 @@ def test_predictions_of_other_tools_are_found_and_other_tables_left_alone(tmp_pa
     assert names(folder_index.runs[0].predictions) == ["mine.npz", "other_logits.npy"]
     assert [t.where for t in folder_index.troubles] == ["few.csv"]
     assert "too few" in folder_index.troubles[0].what
+
+
+def test_a_feedback_log_is_one_before_and_after_it_was_compacted(tmp_path: Path) -> None:
+    writer = FeedbackWriter(tmp_path / "leaves" / "log")
+    writer.predictions(Model("m", "1", "ab", ("a", "b")), ["x"], [1.0], np.zeros((1, 2), np.float32))
+    writer.close()
+    for _ in range(2):
+        found = scan(tmp_path)
+        assert [ref.name for ref in found.feedback] == ["leaves/log"]
+        assert not found.runs
+        assert not found.troubles
+        compact(tmp_path / "leaves" / "log")

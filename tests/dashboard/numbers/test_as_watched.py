@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from calibrant.artifacts.feedback import Model, read_feedback
+from calibrant.artifacts.feedback_logits import Kept
 from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.calibration.monitoring.alarms import served_log_p
@@ -73,6 +74,34 @@ def test_alarms_rows_and_intervals_are_the_same(given: int, seed: int, tmp_path:
     found = _agree(monitor, tmp_path)
     assert found.alarms["calibration"].fired_at is not None  # else it would be no test
     assert found.alarms["confidence"].fired_at is not None
+
+
+@pytest.mark.parametrize("kept", [Kept(half=True), Kept(top=5), Kept(half=True, top=5)])
+def test_a_log_that_keeps_less_says_the_same_as_its_server(kept: Kept, tmp_path: Path) -> None:
+    """Recent rows are counted from memory, older ones from the log, and the dashboard has the log alone."""
+    rng = np.random.default_rng(11)
+    names = tuple("abcdefgh")
+    card = ModelCard(names, Preprocessing((8, 8), 8))
+    writer = FeedbackWriter(tmp_path, kept=kept)
+    monitor = Monitor(Model("birds", "1", "sha", names), card, MonitorConfig(), writer)
+    for first in range(0, 4000, 250):
+        logits = rng.normal(0, 2, (250, 8)).astype(np.float32)
+        labels = (logits / (1.0 if first < 2000 else 2.5) + rng.gumbel(size=logits.shape)).argmax(axis=1)
+        for k in range(250):
+            monitor.record(f"r{first + k}", logits[k : k + 1])
+        monitor.flush()
+        if first % 500:
+            monitor.served_rows.forget_recent()
+        monitor.label(Labels([f"r{first + k}" for k in range(200)], labels[:200].tolist()))
+    writer.close()
+    (served,) = read_feedback(tmp_path).served
+    found = traffic.summarise(served, card)
+    assert found.alarms == monitor.alarms.states()
+    assert found.alarms["calibration"].fired_at is not None
+    said = monitor.report()["labelled"]
+    assert found.recent.labelled is not None
+    assert said["nll"]["value"] == pytest.approx(found.recent.labelled.nll.value, abs=1e-6)
+    assert said["ece"]["value"] == pytest.approx(found.recent.labelled.ece.value, abs=1e-6)
 
 
 def test_settings_and_a_new_start_are_read_back(tmp_path: Path) -> None:

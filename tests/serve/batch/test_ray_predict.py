@@ -200,3 +200,27 @@ def test_actors_of_ray_give_the_file_of_our_own_engine(
     assert bad.returncode == 2
     assert "0.png" in bad.stderr
     assert "Traceback" not in bad.stderr
+
+
+@pytest.mark.slow  # 30 s
+@pytest.mark.skipif(PYTHON is None, reason="ray is not installed (pip install 'calibrant[ray]')")
+def test_actors_of_ray_read_a_bucket_and_the_result_goes_there(
+    images: Path, model_file: Path, tmp_path: Path, bucket: Any
+) -> None:
+    """On an S3 server of this machine; each actor copies model and pictures for itself."""
+    assert PYTHON is not None
+    bucket.upload_file(str(model_file), "models", "birds.onnx")
+    for path in sorted(images.rglob("*.png")):
+        bucket.upload_file(str(path), "models", f"pictures/{path.relative_to(images).as_posix()}")
+    command = [PYTHON, "-m", "calibrant", "predict", "s3://models/birds.onnx", "--data", "s3://models/pictures"]
+    done = subprocess.run(
+        [*command, "--out", "s3://models/out.parquet", "--engine", "ray", "--workers", "2"],
+        capture_output=True, text=True, timeout=400, cwd=Path(__file__).resolve().parents[3], check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "Wrote s3://models/out.parquet" in done.stdout
+    bucket.download_file("models", "out.parquet", str(tmp_path / "got.parquet"))
+    own = read_predictions(predict_model(model_file, images, tmp_path / "own.parquet"))
+    got = read_predictions(tmp_path / "got.parquet")
+    assert got.ids == own.ids
+    np.testing.assert_allclose(got.logits, own.logits, atol=1e-6)

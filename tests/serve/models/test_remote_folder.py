@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,27 +13,14 @@ import pytest
 
 from calibrant.errors import ConfigError, DataError
 from calibrant.serve.models.folder import is_model_path
-from calibrant.serve.models.remote_folder import RemoteFolder, is_address
+from calibrant.serve.models.remote_folder import RemoteFolder
 from calibrant.serve.processes.background import running
 
-fsspec = pytest.importorskip("fsspec")
-
-
-@pytest.fixture
-def storage() -> Iterator[Any]:
-    """What is kept in memory is one for the whole process."""
-    found = fsspec.filesystem("memory")
-    yield found
-    found.store.clear()
+pytest.importorskip("fsspec")
 
 
 def _names(folder: Path) -> set[str]:
     return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
-
-
-def test_an_address_has_a_scheme() -> None:
-    assert all(map(is_address, ("s3://bucket/models", "gs://b", "memory://x")))
-    assert not any(map(is_address, ("models", "birds=model.onnx", "birds@2=a://b", "./s3/x")))
 
 
 def test_only_what_may_be_a_model_is_copied() -> None:
@@ -89,28 +75,6 @@ def test_a_storage_that_is_gone_changes_nothing_and_is_told_of_once(
 def test_a_storage_that_nobody_knows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="calibrant\\[storage\\]"):
         RemoteFolder("nowhere://models", tmp_path)
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    pytest.importorskip("s3fs")
-    pytest.importorskip("flask")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from moto.server import ThreadedMotoServer
-
-        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-        server.start()
-        host, port = server.get_host_and_port()
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        import boto3
-
-        client = boto3.client("s3", region_name="us-east-1")
-        client.create_bucket(Bucket="models")
-        yield client
-        server.stop()
 
 
 def _until(condition: Callable[[], bool]) -> None:

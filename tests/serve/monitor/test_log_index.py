@@ -3,7 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from calibrant.serve.monitor.log_index import Index, line_at
+from calibrant.artifacts.feedback_records import record_at
+from calibrant.serve.monitor.log_index import Index
 
 
 def test_the_index_tells_ids_apart_from_look_alikes(tmp_path: Path) -> None:
@@ -20,8 +21,8 @@ def test_the_index_tells_ids_apart_from_look_alikes(tmp_path: Path) -> None:
 
 
 def test_a_line_is_read_at_its_offset_and_a_lost_segment_is_none(tmp_path: Path) -> None:
-    lines = [json.dumps({"n": n}) + "\n" for n in range(3)]
+    lines = [json.dumps({"record": "x", "n": n}) + "\n" for n in range(3)]
     (tmp_path / "log").write_text("".join(lines))
-    assert line_at(tmp_path / "log", len(lines[0])) == {"n": 1}
-    assert line_at(tmp_path / "log", 3) is None  # the middle of a line
-    assert line_at(tmp_path / "gone", 0) is None
+    assert record_at(tmp_path / "log", len(lines[0])) == {"record": "x", "n": 1}
+    assert record_at(tmp_path / "log", 3) is None  # the middle of a line
+    assert record_at(tmp_path / "gone", 0) is None

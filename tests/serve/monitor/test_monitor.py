@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 
 from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_logits import Kept
 from calibrant.artifacts.feedback_writer import FeedbackWriter
+from calibrant.artifacts.model_card import Prior
 from calibrant.calibration.monitoring.baseline import KnownRows
 from calibrant.serve.http.exposition import monitored
 from calibrant.serve.http.prometheus import Exposition
@@ -215,6 +218,29 @@ def test_class_shares_are_told_without_labels_where_labelled_rows_were_given(tin
     assert first["low"] < 0.7 < first["high"] < first["low"] + 0.12
     assert MODEL.classes[0] in found["said"][0]
     assert Monitor(MODEL, tiny.card(), MonitorConfig(), None).class_shares() is None
+
+
+def test_a_log_of_the_largest_logits_tells_no_shares_and_no_coverage(tiny: ModuleType, tmp_path: Path) -> None:
+    rng, names = np.random.default_rng(8), tuple("abcdefgh")
+    card = replace(tiny.card(), classes=names, prior=Prior())
+    logits = rng.normal(size=(500, 8)).astype(np.float32)
+    labels = logits.argmax(axis=1)
+    coverage = {}
+    for top in (None, 5):
+        writer = FeedbackWriter(tmp_path / str(top), kept=Kept(top=top))
+        monitor = Monitor(
+            feedback.Model("m", "1", "sha", names), card, MonitorConfig(), writer, given=KnownRows.of(logits, labels)
+        )
+        monitor.record("june", logits)
+        monitor.label(Labels([f"june/{k}" for k in range(500)], labels.tolist()))
+        coverage[top] = monitor.report()["labelled"]["coverage"]
+        assert monitor.report().get("logits_kept") == top
+        shares = monitor.class_shares()
+        assert shares is not None
+        assert ("kept the 5 largest" in shares["said"][0]) == (top == 5)
+        writer.close()
+    assert coverage[None] is not None
+    assert coverage[5] is None
 
 
 def test_the_window_forgets(tiny: ModuleType) -> None:

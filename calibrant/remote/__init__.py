@@ -1,0 +1,1 @@
+"""What lies in object storage, and what runs on other machines."""
