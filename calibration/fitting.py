@@ -72,7 +72,7 @@ def judged_fit(
     `estimate:SERVED`, the prior that unlabelled predictions show). The numbers after calibration,
     prediction sets and abstain thresholds are cross-fitted: each row is judged by a map that was fitted on other rows.
     """
-    file = path if isinstance(path, PredictionsFile) else PredictionsFile.open(_validation(Path(path)), asked=asked)
+    file = path if isinstance(path, PredictionsFile) else PredictionsFile.open(validation_file(Path(path)), asked=asked)
     data, source = _fittable(file), file.source
     asked_prior = target_prior
     if served_file(target_prior) is not None:
@@ -188,7 +188,7 @@ def _trials(
     return tuple(t for t in every if f"({fitted})" not in t.text)
 
 
-def _validation(path: Path) -> Path:
+def validation_file(path: Path) -> Path:
     """A run folder stands for its validation predictions, or for those out of fold."""
     if not path.is_dir() or any(path.glob("*.parquet")):
         return path

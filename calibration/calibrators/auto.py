@@ -226,7 +226,7 @@ def _shares(
     evidence = gains.copy()
     if all(affordable(logits.shape[1], full=m.full) for m in members):
         near = [j for j, m in enumerate(members) if m.method in _NEAR and "penalty" in m.options]
-        scaled = logits.astype(np.float64) / steadied(logits, labels, weights, offset=offset) if near else logits
+        scaled = logits.astype(np.float64) / (steadied(logits, labels, weights, offset=offset) if near else 1.0)
         paths: dict[tuple[str, Any], Near] = {}
         for j in near:
             evidence[j] = _evidence(members[j], scaled, labels, weights, offset, paths)
@@ -235,7 +235,7 @@ def _shares(
 
 def _evidence(
     member: Member,
-    scaled: Floats,
+    scaled: NDArray[np.float64],
     labels: Labels,
     weights: Weights | None,
     offset: NDArray[np.float64] | None,

@@ -43,7 +43,8 @@ def by_group_command(
 ) -> None:
     """Fit one common map and a small correction of each group of rows (a site, a camera), shrunken to it.
 
-    OUT gets a calibrator for each group, and common.json for rows of any other; groups.json says which is whose.
+    A run folder stands for its validation predictions. OUT gets a calibrator for each group, and common.json for rows
+    of any other; groups.json says which is whose.
 
     \b
     Example: calibrant calibrate by-group val.parquet --column site --out calibrators
@@ -91,10 +92,12 @@ Rows = tuple[NDArray[Any], NDArray[np.int64], str, NDArray[Any], NDArray[np.intp
 def _rows(path: Path, column: str | None) -> Rows:
     from calibrant.artifacts.predictions import FOLD, PredictionsFile
     from calibrant.calibration.cross_fit import drawn_folds, own_folds
+    from calibrant.calibration.fitting import validation_file
     from calibrant.calibration.formula import Formula
     from calibrant.calibration.statistics.sidecar import refuse_weights
     from calibrant.errors import ConfigError, DataError, did_you_mean
 
+    path = validation_file(path)
     file = PredictionsFile.open(path)
     data = file.read().labelled()
     if len(data) == 0:

@@ -67,7 +67,9 @@ def test_each_group_gets_a_file_and_its_own_temperature(tmp_path: Path) -> None:
     judged = found["judged"]["all rows"]
     assert judged["difference"] == pytest.approx(-gained, abs=0.04)
     assert judged["high"] < 0
-    text = call("by-group", rows, "--column", "group_site", "--method", "auto", "--out", out, "--overwrite")
+    (tmp_path / "run" / "predictions").mkdir(parents=True)
+    rows.rename(tmp_path / "run" / "predictions" / "val.parquet")
+    text = call("by-group", tmp_path / "run", "--column", "group_site", "--method", "auto", "--out", out, "--overwrite")
     assert "Berlin" in text
     assert "own NLL" in text
 
