@@ -74,7 +74,7 @@ def judged_fit(
     `estimate:SERVED`, the prior that unlabelled predictions show). The numbers after calibration,
     prediction sets and abstain thresholds are cross-fitted: each row is judged by a map that was fitted on other rows.
     """
-    file = path if isinstance(path, PredictionsFile) else PredictionsFile.open(_validation(Path(path)), asked=asked)
+    file = path if isinstance(path, PredictionsFile) else PredictionsFile.open(validation_file(Path(path)), asked=asked)
     data, source = _fittable(file), file.source
     refuse_cut(source.model, file.path, "fitting a calibrator")
     asked_prior = target_prior
@@ -191,7 +191,7 @@ def _trials(
     return tuple(t for t in every if f"({fitted})" not in t.text)
 
 
-def _validation(path: Path) -> Path:
+def validation_file(path: Path) -> Path:
     """A run folder stands for its validation predictions, or for those out of fold."""
     if not path.is_dir() or shards_of(path):
         return path

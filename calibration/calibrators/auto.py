@@ -31,7 +31,7 @@ from calibrant.calibration.adjustment import checked_ratio
 from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.calibration.calibrators.estimation import credence
 from calibrant.calibration.calibrators.estimation.evidence import affordable, log_evidence
-from calibrant.calibration.calibrators.estimation.near import fit_near
+from calibrant.calibration.calibrators.estimation.near import Near, fit_near
 from calibrant.calibration.calibrators.estimation.pooling import (
     FOLDS,
     HeldOut,
@@ -225,20 +225,27 @@ def _shares(
     gains -= gains[0]
     evidence = gains.copy()
     if all(affordable(logits.shape[1], full=m.full) for m in members):
-        for j, member in enumerate(members):
-            if member.method in _NEAR and "penalty" in member.options:
-                evidence[j] = _evidence(member, logits, labels, weights, offset)
+        near = [j for j, m in enumerate(members) if m.method in _NEAR and "penalty" in m.options]
+        scaled = logits.astype(np.float64) / (steadied(logits, labels, weights, offset=offset) if near else 1.0)
+        paths: dict[tuple[str, Any], Near] = {}
+        for j in near:
+            evidence[j] = _evidence(members[j], scaled, labels, weights, offset, paths)
     return credence.credences(np.array([m.prior for m in members]), gains, len(labels), evidence)
 
 
 def _evidence(
-    member: Member, logits: Floats, labels: Labels, weights: Weights | None, offset: NDArray[np.float64] | None
+    member: Member,
+    scaled: NDArray[np.float64],
+    labels: Labels,
+    weights: Weights | None,
+    offset: NDArray[np.float64] | None,
+    paths: dict[tuple[str, Any], Near],
 ) -> float:
-    x = logits.astype(np.float64) / steadied(logits, labels, weights, offset=offset)
-    if member.method != "vector":
-        x = near_inputs(x, member.options.get("inputs", "log-probabilities"))
-    strength = float(member.options["penalty"])
-    found = fit_near(x, labels, weights, offset, strength, full=member.full, tolerance=1e-5)
+    """`scaled`: logits at their temperature. Each strength begins where the stronger one before it ended."""
+    x = scaled if member.method == "vector" else near_inputs(scaled, member.options.get("inputs", "log-probabilities"))
+    start, strength = paths.get(member.path), float(member.options["penalty"])
+    found = fit_near(x, labels, weights, offset, strength, full=member.full, start=start, tolerance=1e-5)
+    paths[member.path] = found
     return log_evidence(found, x, labels, weights, offset, full=member.full)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from calibrant.calibration.calibrators import (
     adaptive_temperature,
     affine,
+    by_group,
     ensemble,
     mixture,
     order_preserving,
@@ -44,6 +45,7 @@ _OWN: dict[str, Form] = {
         binning.ENIR,
         ensemble.ENSEMBLE,
         mixture.MIXTURE,
+        by_group.BY_GROUP,
     )
 }
 FORMS: Mapping[str, Form] = Extended(_OWN, "calibrators")  # with those of plugins

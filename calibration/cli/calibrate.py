@@ -1,4 +1,4 @@
-"""`calibrant calibrate` and `calibrant calibrate cross-check`."""
+"""`calibrant calibrate` and `calibrant calibrate cross-check`; `by-group` has a file of its own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from calibrant.artifacts.foreign.kinds import Kind
 from calibrant.artifacts.foreign.outcome import Outcome
+from calibrant.calibration.cli.by_group import by_group_command
 from calibrant.calibration.cli.scores import asked, score_options
 from calibrant.calibration.cli.stakes import MARGIN, POLICY
 from calibrant.command_group import DefaultCommandGroup
@@ -128,6 +129,7 @@ def fit_command(
              order-preserving vector structured-vector structured matrix dirichlet
              beta spline venn-abers isotonic histogram bbq enir
              auto, which chooses or makes a mixture of them
+    Groups of rows: by-group is a command of its own.
     Example: calibrant calibrate runs/first/predictions/val.parquet --method auto --conformal 0.1
     """
     from calibrant.calibration.cli.carrying import carried_lines, most_robust
@@ -188,6 +190,9 @@ def fit_command(
         if found is not None:
             account += f"\n{carried_lines(found)}" + (f"\nRobust: {method}." if robust else "")
         click.echo(f"{notes}{verdict_lines(fitted.verdict)}\n\n{account}\nWrote {out}")
+
+
+calibrate.add_command(by_group_command)
 
 
 @calibrate.command("cross-check")

@@ -165,6 +165,15 @@ def served(found: list[Block]) -> None:
         shutil.copy("birds.onnx", f"models/{name}/{version}/model.onnx")
 
 
+def sites(_: list[Block]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table("val.parquet")
+    names = pa.array(["berlin", "ulm"] * len(rows))[: len(rows)]
+    pq.write_table(rows.append_column("group_site", names), "val.parquet")
+
+
 def of_a_log(_: list[Block]) -> None:
     shutil.copy("test.parquet", "served.parquet")
 
@@ -179,7 +188,7 @@ HERE = Walk()
 WALKS = {
     "README.md": Walk({"calibrant fit": "test_tutorial.py", "calibrant serve": "test_tutorial.py"}),
     "adopt.md": Walk(before=foreign),
-    "calibration.md": Walk(names=of_calibration),
+    "calibration.md": Walk(before=sites, names=of_calibration),
     "dashboard.md": HERE,
     "data.md": HERE,
     "export.md": Walk(before=edits),

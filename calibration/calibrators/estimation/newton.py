@@ -8,6 +8,7 @@ Newton with the exact Hessian and step halving where that is affordable, else L-
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ Vector = NDArray[np.float64]
 Rows = NDArray[Any]  # float64 or float32
 NEWTON_PARAMETERS = 1000  # above, the Hessian takes longer than many gradients
 _CHUNK_NUMBERS = 1 << 20
+_FEW, _FEW_NUMBERS = 64, 1 << 16  # classes up to which they are laid out one after another; numbers in flight then
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Problem:
 
     def value_and_gradient(self, t: Vector, hessian: bool = False) -> tuple[float, Vector, Vector | None]:
         c = self.x.shape[1]
+        if c <= _FEW and not hessian:
+            return *self._few_classes(t), None
         value, gradient = 0.0, np.zeros(len(t))
         second = np.zeros((len(t), len(t))) if hessian else None
         width = len(t) if hessian and self.full else c
@@ -97,6 +101,43 @@ class Problem:
                 if self.bias:
                     gradient[c:] += u.sum(axis=0)
         return value, gradient, second
+
+    @cached_property
+    def _by_class(self) -> Rows:
+        return np.ascontiguousarray(self.x.T)
+
+    def _few_classes(self, t: Vector) -> tuple[float, Vector]:
+        """Classes first: maxima and sums over them then run along whole rows of memory."""
+        c, n = self._by_class.shape
+        value, gradient = 0.0, np.zeros(len(t))
+        s, shift = t.astype(self.x.dtype, copy=False), self.offset.astype(self.x.dtype, copy=False)[:, None]
+        for start in range(0, n, _FEW_NUMBERS // c):
+            part = slice(start, start + _FEW_NUMBERS // c)
+            x, y, w = self._by_class[:, part], self.labels[part], self.weights[part]
+            if self.full:
+                table = s.reshape(c, c + 1)
+                u = table[:, :-1] @ x
+                u += table[:, -1:] + shift
+            else:
+                u = x * s[:c, None]
+                u += shift + s[c:, None] if self.bias else shift
+            u -= u.max(axis=0)
+            here = np.arange(len(y))
+            own = u[y, here]
+            np.exp(u, out=u)
+            total = u.sum(axis=0)
+            value += float(np.dot(w, np.log(total) - own))
+            u *= w.astype(u.dtype, copy=False) / total
+            u[y, here] -= w.astype(u.dtype, copy=False)
+            if self.full:
+                sums = gradient.reshape(c, c + 1)
+                sums[:, :-1] += u @ x.T
+                sums[:, -1] += u.sum(axis=1)
+            else:
+                gradient[:c] += np.einsum("ij,ij->i", u, x)
+                if self.bias:
+                    gradient[c:] += u.sum(axis=1)
+        return value, gradient
 
     def curvature(self, t: Vector) -> Vector:
         """The diagonal of the Hessian of the mean loss at t."""

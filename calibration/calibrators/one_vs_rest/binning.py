@@ -57,7 +57,7 @@ def _beside(
     seed: int,
 ) -> Fitted:
     if mixture:
-        return anchored(plain, steps, logits, labels, weights, seed=seed)
+        return anchored(plain, steps, logits, labels, weights, seed=seed, zeros=True)
     return plain(logits, labels, weights), {}
 
 

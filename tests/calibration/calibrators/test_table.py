@@ -86,6 +86,10 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[Array], Array]]] = {
         },
         lambda z: np.log(0.3 * p_of(z / 2) + 0.7 * p_of(z @ np.array(MATRIX).T + np.array(BIAS))),
     ),
+    "by-group": (
+        {"common": {"method": "dirichlet", "parameters": {"matrix": MATRIX, "bias": BIAS}}, "scale": 0.5, "bias": BIAS},
+        lambda z: np.array([(np.array(MATRIX) @ np.log(p) + BIAS) / 2 + BIAS for p in p_of(z)]),
+    ),
     "isotonic": ({**KNOTS, "kind": "linear"}, lambda z: each(line, p_of(z))),
     "bbq": ({**KNOTS, "kind": "constant"}, lambda z: each(stair, p_of(z))),
     "enir": ({**KNOTS, "kind": "constant"}, lambda z: each(stair, p_of(z))),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts.model_card import ModelCard, Prior
 from calibrant.calibration import METHODS, Calibrator, fit
+from calibrant.calibration.calibrators.by_group import Correction, parameters_of
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import ModelError
 from calibrant.export import edit
@@ -25,7 +26,7 @@ from ..conftest import CLASSES, PRIOR, pixels
 
 C = len(CLASSES)
 SLOW_TO_FIT = {"bbq", "enir"}  # netcal; their form is the one of isotonic with kind "constant"
-FITTED = [m for m in METHODS if m not in {"mixture", *SLOW_TO_FIT}]
+FITTED = [m for m in METHODS if m not in {"mixture", "by-group", *SLOW_TO_FIT}]
 
 
 def data(rows: int = 600, classes: int = C, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -61,6 +62,20 @@ def test_every_fitted_calibrator_agrees_with_its_graph(method: str) -> None:
     keep = steady(calibrator, fresh)
     assert keep.mean() > 0.95
     expected = softmax(calibrator.logits(fresh))
+    np.testing.assert_allclose(run(calibrator, fresh, "probabilities")[keep], expected[keep], atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["temperature", "structured", "isotonic"])
+def test_a_group_s_calibrator_agrees_with_its_graph(method: str) -> None:
+    z, y = data()
+    common = fit(method, z, y)
+    correction = Correction(1.2, np.random.default_rng(2).normal(0, 0.3, C))
+    calibrator = Calibrator("by-group", C, parameters_of(method, common.parameters, correction))
+    fresh = data(400, seed=1)[0].astype(np.float32)
+    keep = steady(calibrator, fresh)
+    assert keep.mean() > 0.95
+    expected = softmax(calibrator.logits(fresh))
+    assert np.abs(expected - common.probabilities(fresh)).max() > 0.05
     np.testing.assert_allclose(run(calibrator, fresh, "probabilities")[keep], expected[keep], atol=1e-5)
 
 

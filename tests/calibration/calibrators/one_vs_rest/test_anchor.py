@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant.calibration import Calibrator, fit, metrics
+from calibrant.calibration.calibrators.one_vs_rest.anchor import prior
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import FormatError
 
@@ -42,3 +43,15 @@ def test_a_damaged_share_is_refused() -> None:
     block["parameters"]["anchor"]["share"] = 1.5
     with pytest.raises(FormatError, match="share"):
         Calibrator.from_dict(block)
+
+
+def test_a_map_that_may_say_0_gets_a_smaller_part_of_the_pseudo_rows_below_a_hundred_rows() -> None:
+    for rows, zeros, part in ((50, True, 0.05), (100, True, 0.1), (5000, True, 0.1), (50, False, 0.1)):
+        assert prior(rows, zeros=zeros) == pytest.approx([1 - part, part])
+
+
+@pytest.mark.parametrize("method", ["isotonic", "histogram"])
+def test_a_map_that_says_no_more_than_the_temperature_gets_hardly_a_share_of_fifty_rows(method: str) -> None:
+    shares = [fit(method, *drawn(50, seed)).parameters["anchor"]["share"] for seed in range(6)]
+    assert min(shares) > 0.94
+    assert fit(method, *drawn(50), weights=np.full(50, 3.0)).parameters["anchor"]["share"] == pytest.approx(shares[0])
