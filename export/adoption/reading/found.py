@@ -22,6 +22,7 @@ from calibrant.export.graph.head import Graph
 from calibrant.images.declared.declaration import Declared
 
 RANDOM = 16
+LEAST = 2.0**-24  # of a probability and of its complement: float32 has nothing between 1 - LEAST and 1
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,9 @@ def find(
             fix="export the network with all its scores, or with their labels too",
         )
     if ending.kind == "logits" and kind in ("probabilities", "percent", "sigmoid"):
-        if kind == "sigmoid" and values[0].size > 1:
+        if kind == "sigmoid" and values[0].size > 1 and not independent:
             raise ModelError("its sigmoid is not in the graph as such, so there are no logits", where=foreign.path)
-        floor = floor_of(values)
+        floor = floor_of(values) if not independent else max(floor_of(np.concatenate([values, 1 - values])), LEAST)
     if kind == "sigmoid" and not independent and values[0].size == 1:
         kind = "probabilities"  # of the second class
     return Found(foreign, taken, told, kind, ending, seen, floor, independent)

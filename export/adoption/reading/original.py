@@ -63,6 +63,8 @@ class Original:
         p = as_probabilities(values, self.kind, self.classes)
         if self.floor is None:
             return p
+        if self.independent:
+            return np.clip(p, self.floor, 1 - self.floor)
         p = np.maximum(p, self.floor)
         return np.asarray(p / p.sum(axis=1, keepdims=True))
 
