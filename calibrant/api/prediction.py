@@ -73,9 +73,9 @@ def as_file(source: Any, labels: Any = None, *, independent: bool = False, **ask
     found = load_predictions(source, labels, **asked)
     if found.source.independent and not independent:
         raise DataError(
-            "holds independent labels (sigmoid), which this does not know",
+            "holds independent labels (sigmoid), and the other has one class a row",
             where=IN_MEMORY,
-            fix="calibrant.compare and the commands evaluate and calibrate read them",
+            fix="compare what is of one task",
         )
     return PredictionsFile.in_memory(found, IN_MEMORY)
 
