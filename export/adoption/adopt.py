@@ -29,6 +29,7 @@ from calibrant.export.graph.settings import checked_names
 from calibrant.images.declared.declaration import Declared
 
 log = logging.getLogger(__name__)
+TOLD = 1e-3  # in a probability
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,13 @@ def adopt(
     if tried.given is not None:
         sets["given"] = tried.given
     expected = {n: (x, original.of_pixels(x, declared)) for n, x in sets.items()}
+    if found.floor is not None:
+        moved = max(original.moved(x, declared) for x in sets.values())
+        if moved > TOLD:
+            tried.notes.append(
+                f"a probability of none counts as {found.floor:.2g}, since there is no logarithm of 0: that moves the "
+                f"file's answers by up to {moved:.2f} until it is calibrated (calibrate, recalibrate)"
+            )
     train = None if train_prior is None else tuple(map(float, train_prior))
     for matrix in (True, False):
         body = make_body(

@@ -158,6 +158,29 @@ def test_classes_are_the_whole_s_and_not_those_of_a_machine_inside(tmp_path: Pat
         adopt(path, tmp_path / "out.onnx")
 
 
+def test_what_half_a_vote_for_none_moves_is_told(tmp_path: Path) -> None:
+    """Two leaves that are sure of themselves: the file says 1 and 0, and the logarithm of 0 is none."""
+    tree = helper.make_node(
+        "TreeEnsembleClassifier", ["x"], ["label", "scores"], domain="ai.onnx.ml", post_transform="NONE",
+        classlabels_strings=["no", "yes", "maybe"], nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2],
+        nodes_featureids=[0, 0, 0], nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_values=[0.5, 0.0, 0.0],
+        nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0], class_treeids=[0] * 5, class_nodeids=[1, 1, 1, 2, 2],
+        class_ids=[0, 1, 2, 0, 1], class_weights=[1.0, 0.0, 0.0, 0.2, 0.8],
+    )  # fmt: skip
+    outputs = [
+        helper.make_tensor_value_info("label", TensorProto.STRING, ["n"]),
+        helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", 3]),
+    ]
+    path = tmp_path / "tree.onnx"
+    path.write_bytes(model_of([tree], [], outputs))
+    done = adopt(path, tmp_path / "out.onnx")
+    assert done.found.floor == pytest.approx(0.1)  # half of a fifth
+    # 1, 0, 0 becomes 1, .1, .1 and is divided by 1.2
+    assert any("counts as 0.1" in note and "by up to 0.17 until it is calibrated" in note for note in done.notes)
+    linear_file = linear(["ash", "elm", "oak"], post="SOFTMAX", tmp_path=tmp_path)
+    assert not any("until it is calibrated" in note for note in adopt(linear_file, tmp_path / "out.onnx").notes)
+
+
 def test_pairs_of_classes_are_no_classes(tmp_path: Path) -> None:
     path = linear(["a", "b", "c"], post="NONE", tmp_path=tmp_path, op="SVMClassifier")
     with pytest.raises(CalibrantError, match="pairs of classes|cannot"):
