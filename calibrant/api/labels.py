@@ -41,7 +41,7 @@ class LabelsReport:
 
     def __getattr__(self, name: str) -> Measured:
         if name.startswith("_") or name == "model" or name not in self.metrics:
-            raise AttributeError(name)
+            raise AttributeError(f"LabelsReport has no {name!r}: each label has its own figures in .labels")
         return self.metrics[name]
 
     def __dir__(self) -> list[str]:

@@ -55,7 +55,7 @@ def _by_label(value: Any) -> Any:
     if not all(isinstance(v, Mapping) and set(v) == {"label", "score"} for v in value):
         return value
     found = {str(v["label"]): v["score"] for v in value}
-    return found if len(found) == len(value) else value
+    return dict(sorted(found.items())) if len(found) == len(value) else value  # rows begin with their surest
 
 
 def _from_records(records: list[dict[str, Any]], path: Path) -> Columns:

@@ -46,6 +46,11 @@ class Found:
     floor: float | None  # of probabilities whose logarithm stands in for logits
     independent: bool = False  # labels do not exclude one another
 
+    @property
+    def stands_in(self) -> str:
+        """What takes the place of logits that the file does not have."""
+        return "log p - log(1 - p)" if self.independent else "log p"
+
 
 def find(
     foreign: Foreign,
@@ -126,6 +131,11 @@ def _columns(arrays: dict[str, NDArray[Any]], value: str) -> int:
 
 
 def _no_output(endings: dict[str, Ending], arrays: dict[str, NDArray[Any]], classes: int) -> str:
+    single = [n for n, e in endings.items() if _columns(arrays, e.logits) == 1 and arrays[e.logits].dtype.kind == "f"]
+    if len(single) == classes > 2:
+        return (
+            f"each of its {classes} classes is an output of its own; make them one, as skl2onnx does with zipmap=False"
+        )
     told = ", ".join(
         f'"{name}" {list(arrays[e.logits].shape[1:]) if e.logits in arrays else "?"}' for name, e in endings.items()
     )
