@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import logging
 import os
 import runpy
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -132,11 +134,6 @@ def _calibrant(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.timeout(600)
 def test_a_plugins_loss_model_and_data_go_the_whole_way(tmp_path: Path) -> None:
     """Train, kill, resume, predict, export, serve: 35 s, nearly all of them starts of Python."""
-    import json
-    import urllib.request
-
-    from calibrant.serve.processes.background import running
-
     pytest.importorskip("onnx")
     own = ("--plugin", str(EXAMPLE))
     command = (
@@ -169,16 +166,22 @@ def test_a_plugins_loss_model_and_data_go_the_whole_way(tmp_path: Path) -> None:
     assert (test.logits.argmax(1) == test.labels).mean() > 0.9
     pixels = np.zeros((1, 24, 24, 3), np.uint8)
     pixels[..., 0] = 120
-    body = {
-        "inputs": [{"name": "images", "shape": [1, 24, 24, 3], "datatype": "UINT8", "data": pixels.ravel().tolist()}]
-    }
-    with running(tmp_path / "m.onnx") as server:
-        request = urllib.request.Request(f"{server}/v2/models/run/infer", json.dumps(body).encode())
-        answer = json.loads(urllib.request.urlopen(request, timeout=60).read())
-    found = next(o["data"] for o in answer["outputs"] if o["name"] == "probabilities")
     from calibrant.serve import load
 
-    np.testing.assert_allclose(found, load(tmp_path / "m.onnx").predict(pixels).probabilities[0], atol=1e-6)
+    found = served(tmp_path / "m.onnx", pixels)
+    np.testing.assert_allclose(found, load(tmp_path / "m.onnx").predict(pixels).probabilities, atol=1e-6)
+
+
+def served(model: Path, pixels: np.ndarray) -> np.ndarray:
+    """What `calibrant serve` answers, over HTTP."""
+    from calibrant.serve.processes.background import running
+
+    tensor = {"name": "images", "shape": list(pixels.shape), "datatype": "UINT8", "data": pixels.ravel().tolist()}
+    with running(model) as server:
+        request = urllib.request.Request(f"{server}/v2/models/run/infer", json.dumps({"inputs": [tensor]}).encode())
+        answer = json.loads(urllib.request.urlopen(request, timeout=60).read())
+    found = next(o["data"] for o in answer["outputs"] if o["name"] == "probabilities")
+    return np.asarray(found).reshape(len(pixels), -1)
 
 
 TIMM = """
@@ -199,8 +202,8 @@ def own_resnet(pretrained=False, **options):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_model_registered_with_timm_trains_predicts_and_is_exported(tmp_path: Path) -> None:
-    """Three starts of Python. Before plugins, `predict` and `export` refused the run of such a model."""
+def test_a_model_registered_with_timm_trains_predicts_is_exported_and_served(tmp_path: Path) -> None:
+    """Four starts of Python. Before plugins, `predict` and `export` refused the run of such a model."""
     pytest.importorskip("onnx")
     (tmp_path / "mine.py").write_text(TIMM + EXAMPLE.read_text())
     own = ("--plugin", "mine.py")
@@ -220,5 +223,8 @@ def test_a_model_registered_with_timm_trains_predicts_and_is_exported(tmp_path: 
     data = np.stack([runpy.run_path(str(EXAMPLE))["Colours"](40, 2)[n][0] for n in range(8)])
     card = load(tmp_path / "m.onnx").card
     pixels = np.stack([card.preprocessing.pixels(Image.fromarray(row)) for row in data])
-    served = load(tmp_path / "m.onnx").outputs(pixels)["logits"]
-    np.testing.assert_allclose(served, test.logits[:8], atol=1e-3)
+    logits = load(tmp_path / "m.onnx").outputs(pixels)["logits"]
+    np.testing.assert_allclose(logits, test.logits[:8], atol=1e-3)
+    z = test.logits[:8].astype(np.float64)
+    p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(served(tmp_path / "m.onnx", pixels), p, atol=1e-3)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from calibrant import html
+from calibrant.api.labels import LabelsReport, evaluate_independent, fit_independent, refuse_exclusive
 from calibrant.api.prediction import as_file
 from calibrant.api.report import Report
 from calibrant.artifacts.foreign.read import Asked
@@ -41,9 +42,11 @@ def fit(
 
     `calibrator.probabilities(logits)` applies it, `calibrator.save("calibrator.json")` keeps it; its metrics are
     cross-fitted. `target_prior` and `adjust` are those of `calibrant calibrate`, `options` those of the method. All
-    else is for `load_predictions`.
+    else is for `load_predictions`. Independent labels are fitted as `calibrant calibrate` fits them.
     """
-    file = as_file(_validation(predictions), labels, **reading)
+    file = as_file(_validation(predictions), labels, independent=True, **reading)
+    if file.source.independent:
+        return fit_independent(file, method, target_prior, {"adjust": adjust, "options": options})
     return judged_fit(file, method, target_prior=target_prior, adjust=adjust, options=options).calibrator
 
 
@@ -57,13 +60,17 @@ def evaluate(
     target_prior: str | None = None,
     adjust: float | None = None,
     **reading: Any,
-) -> Report:
+) -> Report | LabelsReport:
     """Can the confidence be trusted? Verdict, and every metric with its interval and what chance would show.
 
     `report.ece.value`, `report.ece.low`, `report.verdict.sentence`; a notebook shows the whole. With a calibrator the
-    predictions are judged through it. All else is for `load_predictions`.
+    predictions are judged through it. All else is for `load_predictions`. Rows that may have several labels give a
+    `LabelsReport`: each label by itself, and the means of all.
     """
-    file = as_file(predictions, labels, **reading)
+    file = as_file(predictions, labels, independent=True, **reading)
+    if file.source.independent:
+        refuse_exclusive({"target_prior": target_prior, "adjust": adjust})
+        return evaluate_independent(file, calibrator, name, bins)
     stored = isinstance(calibrator, str | Path)
     found = Calibrator.load(calibrator) if isinstance(calibrator, str | Path) else calibrator
     formula = Formula.of(found, file.source, adjust=adjust, target_prior=target_prior, where=str(file.path))

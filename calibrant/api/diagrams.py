@@ -10,6 +10,7 @@ from calibrant.api.report import Report
 from calibrant.calibration.diagrams.reliability import reliability_diagram as numbers_of
 from calibrant.calibration.report.charts import draw_risk_coverage
 from calibrant.calibration.report.figures import draw_reliability, shortened, summary
+from calibrant.errors import DataError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +47,14 @@ def risk_coverage(
 
 
 def _report(predictions: Any, labels: Any, **options: Any) -> Report:
-    return predictions if isinstance(predictions, Report) else evaluate(predictions, labels, **options)
+    found = predictions if isinstance(predictions, Report) else evaluate(predictions, labels, **options)
+    if not isinstance(found, Report):
+        raise DataError(
+            "holds independent labels, which have a diagram each",
+            where=found.model.name,
+            fix="calibrant evaluate FILE --report PAGE.html draws them",
+        )
+    return found
 
 
 def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:

@@ -56,12 +56,12 @@ def load_predictions(
         if labels is not None:
             raise DataError("is a file, which brings its own labels", where=source, fix="give arrays, or no labels")
         return PredictionsFile.open(of_run(Path(source))[0], asked=asked, independent=True).read(features=features)
-    columns = _table(source)
+    columns, own = _table(source), _class_names(source)
     if columns is None:
         columns = {_called(kind): to_numpy(source)}
     if labels is not None:
         columns = {**columns, "label": _column("label", labels)}
-    return from_columns(Columns(columns), IN_MEMORY, asked).predictions
+    return from_columns(Columns(columns, own), IN_MEMORY, asked).predictions
 
 
 def as_file(source: Any, labels: Any = None, *, independent: bool = False, **asked: Any) -> PredictionsFile:
@@ -73,9 +73,9 @@ def as_file(source: Any, labels: Any = None, *, independent: bool = False, **ask
     found = load_predictions(source, labels, **asked)
     if found.source.independent and not independent:
         raise DataError(
-            "holds independent labels (sigmoid), which this does not know",
+            "holds independent labels (sigmoid), and the other has one class a row",
             where=IN_MEMORY,
-            fix="calibrant.compare and the commands evaluate and calibrate read them",
+            fix="compare what is of one task",
         )
     return PredictionsFile.in_memory(found, IN_MEMORY)
 
@@ -119,6 +119,8 @@ def _table(source: Any) -> dict[str, Any] | None:
     """The columns of a table of any library, by name; None where it is none."""
     if hasattr(source, "column_names") and hasattr(source, "to_pydict"):  # pyarrow
         source = source.to_pydict()
+    elif hasattr(source, "column_names") and hasattr(source, "to_dict"):  # Hugging Face's datasets
+        source = source.to_dict()
     elif hasattr(source, "columns") and hasattr(source, "index"):  # pandas
         source = {str(name): source[name] for name in source.columns}
     elif hasattr(source, "get_columns"):  # polars
@@ -129,6 +131,13 @@ def _table(source: Any) -> dict[str, Any] | None:
     if not isinstance(source, Mapping):
         return None
     return {str(name): _column(str(name), values) for name, values in source.items()}
+
+
+def _class_names(source: Any) -> tuple[str, ...] | None:
+    """Of a data set of Hugging Face's, whose label column knows them."""
+    features = getattr(source, "features", None)
+    names = getattr(features.get("label"), "names", None) if isinstance(features, Mapping) else None
+    return None if names is None else tuple(map(str, names))
 
 
 def _column(name: str, values: Any) -> np.ndarray[Any, Any]:

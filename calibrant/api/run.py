@@ -52,9 +52,12 @@ class Run:
     def evaluate(self, split: str | None = None, **options: Any) -> Report:
         """Of the test set, or of the validation set where there is no other; as `calibrant.evaluate` does it."""
         from calibrant.api.calibrating import evaluate
+        from calibrant.api.report import Report
 
         chosen = split or ("test" if "test" in self.splits else "val")
-        return evaluate(self.path / "predictions" / f"{chosen}.parquet", **options)
+        found = evaluate(self.path / "predictions" / f"{chosen}.parquet", **options)
+        assert isinstance(found, Report)  # what a run learned has one class a picture
+        return found
 
     def predict(self, data: str | Path, *, split: str = "test", features: bool = False) -> Predictions:
         """Predictions for pictures in any layout."""

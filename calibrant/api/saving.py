@@ -87,6 +87,13 @@ def read_preprocessing(given: Any) -> Preprocessing:
         )
     if "input_size" in given:  # timm
         size = given["input_size"]
+        missing = [key for key in ("mean", "std", "interpolation", "crop_pct") if key not in given]
+        if missing:
+            raise ConfigError(
+                f"says no {', '.join(missing)}",
+                where="preprocessing",
+                fix="give all that timm.data.resolve_data_config(...) gives",
+            )
         return Preprocessing.of_timm({"crop_mode": "center", **given}, (int(size[-2]), int(size[-1])))
     if "image_mean" in given or "do_normalize" in given:
         from calibrant.images.declared.huggingface import of_hugging_face

@@ -95,6 +95,10 @@ class _Collected:
             raise ConfigError(
                 "a run needs class_names and preprocessing", where="out", fix="give both, or leave it out"
             )
+        if preprocessing is not None:  # what cannot be written is told before hours of training and not behind them
+            from calibrant.api.saving import read_preprocessing
+
+            preprocessing = read_preprocessing(preprocessing)
         self.out, self.class_names, self.preprocessing = out, class_names, preprocessing
         self.rows: list[tuple[Any, Any]] = []
         self.last: tuple[Any, Any] | None = None

@@ -51,27 +51,41 @@ def evaluate_labels(
 ) -> list[LabelsModel]:
     found = []
     for path in paths:
-        file, data = read_labels_file(path, asked)
-        views: list[tuple[str, Calibrator | None]] = [(path.name, None)]
-        views += [(f"{path.name}, {c.stem}", labels_calibrator(c, data)) for c in calibrators]
-        for name, calibrator in views:
-            logits = data.logits if calibrator is None else calibrator.logits(data.logits)
-            assert data.present is not None  # of independent labels
-            measured = measure_labels(
-                logits, data.present, data.class_names, bins=bins, weights=data.weights, margin=margin
-            )
-            seen = calibrator is not None and calibrator.fitted_on.get("sha256") == file.sha256()
-            found.append(LabelsModel(name, measured, seen))
+        file = _independent(PredictionsFile.open(path, asked=asked, independent=True))
+        found.append(judge_labels(file, name=path.name, bins=bins, margin=margin))
+        found += [judge_labels(file, c, name=f"{path.name}, {c.stem}", bins=bins, margin=margin) for c in calibrators]
     return found
+
+
+def judge_labels(
+    file: PredictionsFile,
+    calibrator: Calibrator | str | Path | None = None,
+    *,
+    name: str,
+    bins: int = 15,
+    margin: float = MARGIN,
+) -> LabelsModel:
+    """Label by label, as the rows are or through a calibrator."""
+    data = _known(file)
+    found = None if calibrator is None else labels_calibrator(calibrator, data)
+    logits = data.logits if found is None else found.logits(data.logits)
+    assert data.present is not None  # of independent labels
+    measured = measure_labels(logits, data.present, data.class_names, bins=bins, weights=data.weights, margin=margin)
+    return LabelsModel(name, measured, found is not None and found.fitted_on.get("sha256") == file.sha256())
 
 
 def fit_labels_file(
     path: Path, method: str, *, target: Sequence[float] | None = None, asked: Asked | None = None
 ) -> Calibrator:
-    file, data = read_labels_file(path, asked)
+    return fit_labels_of(_independent(PredictionsFile.open(path, asked=asked, independent=True)), method, target=target)
+
+
+def fit_labels_of(file: PredictionsFile, method: str, *, target: Sequence[float] | None = None) -> Calibrator:
+    data = _known(file)
     assert data.present is not None
     fitted = fit_labels(method, data.logits, data.present, weights=data.weights, target=target)
-    return fitted.with_context(fitted_on={"sha256": file.sha256(), "path": path.name, "model": dict(data.source.model)})
+    about = {"sha256": file.sha256(), "path": file.path.name, "model": dict(data.source.model)}
+    return fitted.with_context(fitted_on=about)
 
 
 def base_rates_of(text: str, names: Sequence[str]) -> list[float]:
@@ -96,19 +110,28 @@ def label_names(path: Path, asked: Asked | None) -> tuple[str, ...]:
 
 
 def read_labels_file(path: Path, asked: Asked | None) -> tuple[PredictionsFile, Predictions]:
-    file = PredictionsFile.open(path, asked=asked, independent=True)
+    file = _independent(PredictionsFile.open(path, asked=asked, independent=True))
+    return file, _known(file)
+
+
+def _independent(file: PredictionsFile) -> PredictionsFile:
     if not file.source.independent:
-        raise ConfigError("holds one class a row, other files here independent labels", where=path)
+        raise ConfigError("holds one class a row, other files here independent labels", where=file.path)
+    return file
+
+
+def _known(file: PredictionsFile) -> Predictions:
     data = file.read().labelled()
     if not len(data):
-        raise DataError("no row has a label", where=path)
-    return file, data
+        raise DataError("no row has a label", where=file.path)
+    return data
 
 
-def labels_calibrator(path: Path, data: Predictions) -> Calibrator:
-    found = Calibrator.load(path)
+def labels_calibrator(given: Calibrator | str | Path, data: Predictions) -> Calibrator:
+    found = given if isinstance(given, Calibrator) else Calibrator.load(given)
+    where = "the calibrator" if isinstance(given, Calibrator) else given
     if found.fitted_on.get("outcome") != "independent":
-        raise ConfigError("was fitted for one class a row, not for independent labels", where=path)
+        raise ConfigError("was fitted for one class a row, not for independent labels", where=where)
     if found.classes != len(data.class_names):
-        raise ConfigError(f"is of {found.classes} labels, the file of {len(data.class_names)}", where=path)
+        raise ConfigError(f"is of {found.classes} labels, the file of {len(data.class_names)}", where=where)
     return found

@@ -29,6 +29,7 @@ from calibrant.export.graph.settings import checked_names
 from calibrant.images.declared.declaration import Declared
 
 log = logging.getLogger(__name__)
+TOLD = 1e-3  # in a probability
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,8 @@ def adopt(
     foreign = Foreign.load(path)
     names = _names(foreign, classes)
     taken = read_input(foreign.model, wanted=size)
+    if foreign.scales_by_batch and taken.batch is None:
+        taken = replace(taken, batch=1)
     declared = _declared(foreign, taken, preprocess, flags, size)
     found = find(foreign, taken, declared, names, output=output, output_kind=output_kind, outcome=outcome)
     original = _original(found, len(names))
@@ -89,10 +92,25 @@ def adopt(
     if tried.given is not None:
         sets["given"] = tried.given
     expected = {n: (x, original.of_pixels(x, declared)) for n, x in sets.items()}
+    if found.floor is not None:
+        moved = max(original.moved(x, declared) for x in sets.values())
+        if moved > TOLD:
+            tried.notes.append(
+                f"a probability of none counts as {found.floor:.2g}, since there is no logarithm of 0: that moves the "
+                f"file's answers by up to {moved:.2f} until it is calibrated (calibrate, recalibrate)"
+            )
     train = None if train_prior is None else tuple(map(float, train_prior))
     for matrix in (True, False):
         body = make_body(
-            foreign, taken, found.ending, found.seen, len(names), declared, floor=found.floor, matrix=matrix
+            foreign,
+            taken,
+            found.ending,
+            found.seen,
+            len(names),
+            declared,
+            floor=found.floor,
+            matrix=matrix,
+            independent=found.independent,
         )
         card = card_of(found, body, declared, names, name or Path(path).stem)
         card = replace(card, description=description, author=author, licence=licence, prior=Prior(train))
@@ -213,11 +231,21 @@ def _original(found: Found, classes: int) -> Original:
 
 
 def _told(found: Found) -> list[str]:
+    told = []
+    if found.foreign.scales_by_batch:
+        told.append(
+            "its int8 scales are taken from all pictures that come together, so that an answer would depend on its "
+            "neighbours: it is kept at one picture at a time"
+            if found.taken.batch == 1
+            else f"its int8 scales are taken from the {found.taken.batch} pictures that come together, so an answer "
+            "depends a little on its neighbours; a file of one picture at a time would not"
+        )
     if not found.independent or found.kind != "sigmoid":
-        return []
+        return told
     return [
+        *told,
         "one sigmoid a label: labels are independent, each has a probability of its own. If exactly one is true in "
-        "every picture, --outcome exclusive makes a softmax of the same logits"
+        "every picture, --outcome exclusive makes a softmax of the same logits",
     ]
 
 

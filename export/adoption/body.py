@@ -55,9 +55,11 @@ def make_body(
     *,
     floor: float | None = None,
     matrix: bool = True,
+    independent: bool = False,
 ) -> ForeignBody:
     """`floor`: the scores are probabilities for which no logits exist; their logarithm, with this least value, is
-    taken. Without `matrix` the tail starts from the logits, whatever makes them."""
+    taken, and of independent labels log p - log(1 - p). Without `matrix` the tail starts from the logits, whatever
+    makes them."""
     model = onnx.ModelProto()
     model.CopyFrom(foreign.model)
     shapes = {name: array.shape for name, array in seen.arrays.items()}
@@ -69,7 +71,7 @@ def make_body(
         found = None
     rows = taken.batch or "N"
     if found is None:
-        _add_logits(model, value, columns, classes, rows, floor)
+        _add_logits(model, value, columns, classes, rows, floor, independent)
         head, weight, bias, width = Head(kind="logits", input="raw_logits"), None, None, None
         kept = "raw_logits"
     else:
@@ -84,7 +86,9 @@ def make_body(
     cut(model, {kept})
     model = raised(model, {taken.name: seen.feed}, kept)
     add_prologue(model, taken, declared, declared.preprocessing.size)
-    batch = free_batch(model, kept, taken.batch, taken, declared.preprocessing.size)
+    batch = (taken.batch if foreign.scales_by_batch else None) or free_batch(
+        model, kept, taken.batch, taken, declared.preprocessing.size
+    )
     return ForeignBody(model, head, weight, bias, width, batch)
 
 
@@ -104,7 +108,13 @@ def _confirmed(found: FoundHead, arrays: Arrays, value: str, precision: str) -> 
 
 
 def _add_logits(
-    model: onnx.ModelProto, value: str, columns: int, classes: int, rows: int | str, floor: float | None
+    model: onnx.ModelProto,
+    value: str,
+    columns: int,
+    classes: int,
+    rows: int | str,
+    floor: float | None,
+    independent: bool = False,
 ) -> None:
     """Appends what turns a value into `raw_logits`, float32 [N, C]."""
     graph = model.graph
@@ -119,7 +129,11 @@ def _add_logits(
         return name
 
     value = put("Cast", put("Flatten", value, axis=1), to=TensorProto.FLOAT)
-    if floor is not None:
+    if floor is not None and independent:
+        least = constant("adopted_floor", floor)
+        p, q = (put("Max", v, least) for v in (value, put("Sub", constant("adopted_one", 1.0), value)))
+        value = put("Sub", put("Log", p), put("Log", q))
+    elif floor is not None:
         if columns == 1 and classes == 2:
             value = put("Concat", put("Sub", constant("adopted_one", 1.0), value), value, axis=1)
             columns = 2

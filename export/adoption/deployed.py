@@ -27,7 +27,8 @@ from calibrant.images.declared.declaration import Declared
 
 def card_of(found: Found, body: ForeignBody, declared: Declared, names: tuple[str, ...], name: str) -> ModelCard:
     foreign = found.foreign
-    behind = found.ending.said if found.floor is None else f"log p, at least {found.floor:.1e}: the file has no logits"
+    stands_in = f"{found.stands_in}, p at least {found.floor:.1e}: the file has no logits" if found.floor else None
+    behind = stands_in or found.ending.said
     return ModelCard(
         classes=names,
         preprocessing=declared.preprocessing,

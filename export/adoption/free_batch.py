@@ -23,7 +23,8 @@ def free_batch(
         if _runs_freely(model, kept, model, 4, taken, size):
             return "N"
         raise ModelError(
-            "says that its batch size is free but runs only at one", fix="export it with a dynamic batch axis"
+            "says that its batch size is free, but runs at one only, or answers otherwise in other company",
+            fix="export it with a dynamic batch axis, and in evaluation mode",
         )
     for reshapes in (False, True):
         freed = onnx.ModelProto()

@@ -16,7 +16,7 @@ def lines(done: Adoption, out: Path) -> list[str]:
     output = (
         f'"{found.output}": {found.kind}, {found.ending.said}'
         if found.floor is None
-        else (f'"{found.output}": {found.kind} for which the file has no logits; log p takes their place')
+        else f'"{found.output}": {found.kind} for which the file has no logits; {found.stands_in} takes their place'
     )
     batch = (
         "any number of rows" if done.body.batch == "N" else f"{done.body.batch} rows at a time, as its graph is made"

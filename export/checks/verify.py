@@ -145,6 +145,6 @@ def _find_run(path: Path, given: Path | None, name: str) -> Path:
     if given is not None:
         return given
     for folder in (path.parent / name, path.parent, Path("runs") / name, Path(name)):
-        if name and (folder / "model.safetensors").is_file():
+        if name and any((folder / weights).is_file() for weights in ("model.safetensors", "head.safetensors")):
             return folder
     raise DataError(f'the run "{name}" that it came from is not beside it', where=path, fix="give --run FOLDER")

@@ -6,6 +6,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,20 @@ class Session:
         self.fixed_rows = required[0].shape[0] if required and required[0].shape and not self.batched else None
         self.cap = 1
         self.curve = BatchCurve()
+
+    def asked(self) -> tuple[dict[str, TensorSpec], dict[str, TensorSpec], bool]:
+        """Inputs and outputs as a caller has them, and whether the first axis is free there: also in a deployed file
+        of a fixed batch size, which `run_rows` feeds as it wants its rows. Of a file without a card a fixed first axis
+        may be anything."""
+        step = self.fixed_rows
+        whole = [*(self.inputs[name] for name in self.required), *self.outputs.values()]
+        if step is None or self.card is None or any(s.shape[:1] != (step,) for s in whole):
+            return self.inputs, self.outputs, self.batched
+
+        def free(specs: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
+            return {n: s if s.optional else replace(s, shape=(-1, *s.shape[1:])) for n, s in specs.items()}
+
+        return free(self.inputs), free(self.outputs), True
 
     def _specs(self, nodes: Sequence[Any], *, optional: bool = False) -> dict[str, TensorSpec]:
         specs = {}

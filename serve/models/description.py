@@ -16,8 +16,8 @@ def metadata(model: Model, versions: Sequence[str]) -> dict[str, Any]:
         "name": model.name,
         "versions": list(versions),
         "platform": "onnxruntime_onnx",
-        "inputs": [s.to_dict() for s in model.session.inputs.values() if not s.optional],
-        "outputs": [s.to_dict() for s in model.session.outputs.values()],
+        "inputs": [s.to_dict() for s in model.target.inputs.values() if not s.optional],
+        "outputs": [s.to_dict() for s in model.target.outputs.values()],
     }
     card = model.session.card
     if card is not None:
@@ -77,8 +77,8 @@ def config(model: Model) -> dict[str, Any]:
         "backend": "onnxruntime",
         "version_policy": {"latest": {"num_versions": 1}},
         "max_batch_size": model.target.max_rows if batched else 0,
-        "input": [{**side(s), "format": "FORMAT_NONE", "optional": s.optional} for s in model.session.inputs.values()],
-        "output": [{**side(s), "label_filename": ""} for s in model.session.outputs.values()],
+        "input": [{**side(s), "format": "FORMAT_NONE", "optional": s.optional} for s in model.target.inputs.values()],
+        "output": [{**side(s), "label_filename": ""} for s in model.target.outputs.values()],
         "dynamic_batching": {"preferred_batch_size": [model.batcher.cap], "max_queue_delay_microseconds": 0},
         "instance_group": [{"name": model.name, "kind": "KIND_GPU" if _on_gpu(model) else "KIND_CPU", "count": 1}],
         "default_model_filename": model.session.path.name,

@@ -98,15 +98,8 @@ class Model:
             curve_store.write(key, curve)
 
         batcher = Batcher(session, cap=cap, deliver=deliver, soon=soon if on_cpu else None, better=better)
-        target = Target(
-            name,
-            session.inputs,
-            session.outputs,
-            derived.specs(session),
-            session.batched,
-            max_rows,
-            session.card is not None,
-        )
+        inputs, outputs, free = session.asked()
+        target = Target(name, inputs, outputs, derived.specs(session), free, max_rows, session.card is not None)
         return cls(name, version, session, batcher, target, sha256=sha256, stamp=stamp, size=stamp[1])
 
     @property

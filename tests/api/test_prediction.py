@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,6 +39,24 @@ def test_what_hugging_faces_trainer_predicts_is_read() -> None:
     found = calibrant.load_predictions(given)
     np.testing.assert_array_equal(found.labels, Y)
     np.testing.assert_allclose(found.logits, Z, rtol=1e-6)
+
+
+def test_a_data_set_of_hugging_face_brings_the_names_of_its_classes() -> None:
+    """As `datasets.Dataset` shows itself; the library itself is not needed."""
+
+    class Label:
+        names = ("ash", "elm", "oak")
+
+    class Dataset:
+        column_names = ("logits", "label")
+        features = {"label": Label}  # noqa: RUF012
+
+        def to_dict(self) -> dict[str, list[Any]]:
+            return {"logits": Z.tolist(), "label": Y.tolist()}
+
+    found = calibrant.load_predictions(Dataset())
+    assert found.class_names == Label.names
+    np.testing.assert_array_equal(found.labels, Y)
 
 
 def test_probabilities_are_told_from_logits() -> None:

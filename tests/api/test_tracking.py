@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,3 +78,99 @@ def test_mlflow_gets_every_metric_the_verdict_and_the_files(tmp_path: Path, monk
         Path(f.path).name for f in mlflow.tracking.MlflowClient().list_artifacts(run.info.run_id, "calibrant/test_")
     }
     assert files == {"report.json", "reliability.png"}
+
+
+HALF = (0.5, 0.5, 0.5)
+PREPARED = {"input_size": (3, 16, 16), "mean": HALF, "std": HALF, "interpolation": "bilinear", "crop_pct": 1.0}
+
+
+def test_preprocessing_that_says_too_little_is_told_before_the_training() -> None:
+    from calibrant.api.tracking import _Collected
+
+    short = {k: v for k, v in PREPARED.items() if k != "interpolation"}
+    with pytest.raises(ConfigError, match="preprocessing: says no interpolation"):
+        _Collected("runs/mine", ["grey", "red"], short)
+
+
+def tiny_rows() -> tuple[Any, Any]:
+    """Pictures [N, 3, 16, 16] of two colours."""
+    torch = pytest.importorskip("torch")
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(64) % 2
+    x = (
+        torch.rand(64, 3, 16, 16, generator=generator)
+        + y[:, None, None, None] * torch.tensor([0.5, 0, 0])[:, None, None]
+    )
+    return x, y
+
+
+@pytest.mark.slow  # 20 s: Lightning's own imports
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_logs_the_interval_and_its_run_is_exported(tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning")
+    torch = pytest.importorskip("torch")
+    timm = pytest.importorskip("timm")
+
+    class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = timm.create_model("test_resnet", num_classes=2)
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            return torch.nn.functional.cross_entropy(self.model(batch[0]), batch[1])
+
+        def validation_step(self, batch: Any, index: int) -> Any:
+            return {"logits": self.model(batch[0]), "labels": batch[1]}
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), 0.05)
+
+    rows = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*tiny_rows()), 16)
+    callback = calibrant.LightningCallback(tmp_path / "run", class_names=["grey", "red"], preprocessing=PREPARED)
+    trainer = lightning.Trainer(
+        max_epochs=2, callbacks=[callback], accelerator="cpu", logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, default_root_dir=tmp_path,
+    )  # fmt: skip
+    module = Module()
+    trainer.fit(module, rows, rows)
+    logged = trainer.callback_metrics
+    x, y = tiny_rows()
+    with torch.no_grad():
+        z = module.eval().model(x).numpy()
+    expected = calibrant.evaluate(z, y)
+    assert float(logged["val_ece"]) == pytest.approx(expected.ece.value, abs=1e-5)
+    assert float(logged["val_ece_low"]) == pytest.approx(expected.ece.low, abs=1e-3)
+    assert callback.run.evaluate("val").accuracy.value == expected.accuracy.value
+    deployed = callback.run.export(tmp_path / "m.onnx", calibrator=callback.run.fit(), verify=False)
+    assert deployed.card.classes == ("grey", "red")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_trainer_of_hugging_face_logs_the_interval_and_writes_its_run(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    x, y = tiny_rows()
+    config = transformers.ViTConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=16, patch_size=8,
+        num_labels=2,
+    )  # fmt: skip
+    callback = calibrant.TrainerCallback(tmp_path / "run", class_names=["grey", "red"], preprocessing=PREPARED)
+    rows = [{"pixel_values": a, "labels": b} for a, b in zip(x, y, strict=True)]
+    trainer = transformers.Trainer(
+        transformers.ViTForImageClassification(config),
+        transformers.TrainingArguments(
+            str(tmp_path / "out"), num_train_epochs=1, eval_strategy="epoch", report_to=[], use_cpu=True,
+            save_strategy="no", disable_tqdm=True,
+        ),
+        train_dataset=rows, eval_dataset=rows, compute_metrics=callback.compute_metrics, callbacks=[callback],
+    )  # fmt: skip
+    trainer.train()
+    last = next(line for line in reversed(trainer.state.log_history) if "eval_ece" in line)
+    with torch.no_grad():
+        z = trainer.model.eval()(x).logits.numpy()
+    expected = calibrant.evaluate(z, y)
+    assert last["eval_ece"] == pytest.approx(expected.ece.value, abs=1e-5)
+    assert last["eval_ece_high"] == pytest.approx(expected.ece.high, abs=1e-3)
+    assert callback.run.evaluate("val").accuracy.value == expected.accuracy.value

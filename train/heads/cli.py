@@ -249,11 +249,14 @@ def report(result: Any) -> str:
     from calibrant.shares import head_medium_tail
     from calibrant.train.heads.scores import GROUPED, METRICS
 
-    columns = [("val", result.val_metrics)] + ([("test", result.test_metrics)] if result.test_metrics else [])
+    columns = [(f"val ({len(result.val.labels):,})", result.val_metrics)]
+    if result.test_metrics:
+        columns.append((f"test ({len(result.test.labels):,})", result.test_metrics))
+    spans = {name: f"{low:.4f} .. {high:.4f}" for name, (low, high) in result.test_intervals.items()}
     even = not head_medium_tail(result.counts.tolist())
     shown = [name for name in METRICS if not (even and name in GROUPED)]
-    rows = [[name, *(f"{values[name]:.4f}" for _, values in columns)] for name in shown]
-    lines = [table(["", *(name for name, _ in columns)], rows), ""]
+    rows = [[name, *(f"{values[name]:.4f}" for _, values in columns), spans.get(name, "")] for name in shown]
+    lines = [table(["", *(name for name, _ in columns), "95 % interval" if spans else ""], rows), ""]
     parts = " + ".join(f"{name} {value:.2f}" for name, value in result.corrections.items()) or "none"
     lines.append(f"prior correction: {parts}; total strength {result.total_strength:.2f}")
     warning = result.double_correction()

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from calibrant.calibration.softmax import softmax
 from calibrant.errors import ConfigError, DataError, did_you_mean
 from calibrant.settings.heads import HeadConfig, HeadDataConfig
 from calibrant.train.data.folds import stable_folds
@@ -18,7 +19,7 @@ from calibrant.train.heads.features.cache import FeatureRows
 from calibrant.train.heads.features.mixed_views import is_mixed
 from calibrant.train.heads.matrices import Matrices
 from calibrant.train.heads.posthoc import PostHoc, fit_posthoc
-from calibrant.train.heads.scores import measure
+from calibrant.train.heads.scores import intervals, measure
 from calibrant.train.heads.split import Fold, hold_out, redraw
 from calibrant.train.heads.training.ensemble import train_heads
 from calibrant.train.heads.training.trained import TrainedHead
@@ -44,6 +45,12 @@ class HeadResult:
     background: int | None = None  # class that macro_f1_fg leaves out
     folds: NDArray[np.intp] | None = None  # of each row of val, where those were judged out of fold
     prior_counts: NDArray[np.int64] | None = None  # the same by labels of mixed views; None: counts
+
+    @property
+    def test_intervals(self) -> dict[str, tuple[float, float]]:
+        if self.test is None or self.test_logits is None:
+            return {}
+        return intervals(softmax(self.test_logits), self.test.labels)
 
     @property
     def prior(self) -> NDArray[np.int64]:

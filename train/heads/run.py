@@ -141,7 +141,7 @@ def summary(result: HeadResult, cache: FeatureCache, command: str | None) -> dic
         "kind": "head", "format_version": 1, "features": cache.path.name, "model": dict(cache.manifest.model),
         "train_images": int(result.counts.sum()), "val_images": len(result.val.labels),
         "test_images": 0 if result.test is None else len(result.test.labels),
-        "val": result.val_metrics, "test": result.test_metrics,
+        "val": result.val_metrics, "test": result.test_metrics, "test_intervals": result.test_intervals,
         "corrections": result.corrections, "total_strength": result.total_strength,
         "double_correction": result.double_correction(),
         "posthoc": {

@@ -10,6 +10,7 @@ import numpy as np
 from calibrant.artifacts.foreign.columns import Column, Columns, matrix, text_column
 from calibrant.errors import DataError, FormatError
 
+_COMMA = r"^[+-]?[0-9]+(,[0-9]+)?([eE][+-]?[0-9]+)?$"
 _SEPARATORS = (",", "\t", ";", "|")
 
 
@@ -27,7 +28,7 @@ def read_delimited(path: Path) -> Columns:
     if table.num_rows == 0:
         raise DataError("holds no rows", where=path)
     notes: list[str] = []
-    values = {name: _column(table.column(name), name, path, notes) for name in table.schema.names}
+    values = {name: _column(table.column(name), name, path, notes, separator) for name in table.schema.names}
     return Columns(values, notes=tuple(notes))
 
 
@@ -49,8 +50,8 @@ def _header(path: Path) -> tuple[list[str], str]:
     return names, separator
 
 
-def _column(chunked: object, name: str, path: Path, notes: list[str]) -> Column:
-    """Numbers where all filled fields are; an empty field is missing."""
+def _column(chunked: object, name: str, path: Path, notes: list[str], separator: str) -> Column:
+    """Numbers where all filled fields are; an empty field is missing. Behind semicolons 0,5 is a number too."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -63,6 +64,9 @@ def _column(chunked: object, name: str, path: Path, notes: list[str]) -> Column:
                 return number
             except pa.ArrowInvalid:
                 continue
+        if separator == ";" and pc.all(pc.match_substring_regex(filled, _COMMA)).as_py():
+            commas: Column = pc.replace_substring(filled, ",", ".").cast(pa.float64()).to_numpy()
+            return commas
     words = filled.to_pylist()
     if all(w is not None and w.startswith("[") and w.endswith("]") for w in words):
         found = _printed_lists(words, name, path)

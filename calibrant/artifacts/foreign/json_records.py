@@ -48,13 +48,23 @@ def _record(value: Any, path: Path, what: str) -> dict[str, Any]:
     return value
 
 
+def _by_label(value: Any) -> Any:
+    """[{"label": "cat", "score": 0.9}, ...], as pipelines of Hugging Face give it, is {"cat": 0.9, ...}."""
+    if not isinstance(value, list) or not value:
+        return value
+    if not all(isinstance(v, Mapping) and set(v) == {"label", "score"} for v in value):
+        return value
+    found = {str(v["label"]): v["score"] for v in value}
+    return dict(sorted(found.items())) if len(found) == len(value) else value  # rows begin with their surest
+
+
 def _from_records(records: list[dict[str, Any]], path: Path) -> Columns:
     if not records:
         raise DataError("holds no rows", where=path)
     names = list(dict.fromkeys(name for record in records for name in record))
     values: dict[str, Column] = {}
     for name in names:
-        column = [record.get(name) for record in records]
+        column = [_by_label(record.get(name)) for record in records]
         tables = [v for v in column if isinstance(v, Mapping)]
         if len(tables) == len(column):  # {"cat": .1, "dog": .9}: a column for each class
             for inner in dict.fromkeys(k for v in tables for k in v):

@@ -23,11 +23,19 @@ def read_npz(path: Path) -> Columns:
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             if not hasattr(arrays, "files"):
                 raise FormatError("is not an npz archive", where=path)
-            return Columns({name: _plain(arrays[name], name, path) for name in arrays.files})
+            return Columns(_named({name: _plain(arrays[name], name, path) for name in arrays.files}))
     except CalibrantError:
         raise
     except Exception as error:  # numpy, zipfile and zlib have errors of their own
         raise _refused(error, path) from None
+
+
+def _named(values: dict[str, Column]) -> dict[str, Column]:
+    """np.savez(FILE, logits, labels) calls them arr_0 and arr_1: a matrix first, and what is as long second."""
+    first, second = values.get("arr_0"), values.get("arr_1")
+    if len(values) != 2 or first is None or second is None or first.ndim != 2 or len(first) != len(second):
+        return values
+    return values if second.dtype.kind == "f" and second.ndim == 2 else {"scores": first, "labels": second}
 
 
 def read_npy(path: Path) -> Columns:

@@ -39,10 +39,10 @@ FEATURES = ("features", "embeddings", "embedding", "hidden")
 # Numbers that many tools write beside the scores.
 SIDE = (
     "pred", "prediction", "predicted", "y_pred", "pred_label", "predicted_label", "predicted_class", "confidence",
-    "max_prob", "top1", "loss", "entropy", "correct", "margin", "epoch",
+    "conf", "max_prob", "maxprob", "msp", "top1", "loss", "entropy", "uncertainty", "correct", "margin", "epoch",
 )  # fmt: skip
 _PREFIX = re.compile(
-    r"^(logits?|log_probs?|log_proba|probs?|probabilities|probability|proba|predict_proba|p|scores?|outputs?|pred|class|"
+    r"^(logits?|log_probs?|log_proba|probs?|probabilities|probability|proba|predict_proba|p|scores?|outputs?|pred|predictions|class|"
     r"y_prob|y_proba|y_score)[_.\-: ]+(?P<name>.+)$",
     re.IGNORECASE,
 )
@@ -80,7 +80,7 @@ class Roles:
 
 
 def assign(columns: Columns, named: Named, where: Path) -> Roles:
-    left = dict(columns.values)
+    left = {name: _flat(column) for name, column in columns.values.items()}
     for name in (*named.groups, *(n for n in (named.label, named.id, named.weight) if n)):
         if name not in left:
             raise DataError(f'has no column "{name}"', where=where, fix=did_you_mean(name, left))
@@ -108,6 +108,11 @@ def assign(columns: Columns, named: Named, where: Path) -> Roles:
     if unread:
         notes.append("not read: " + ", ".join(unread[:10]) + (", ..." if len(unread) > 10 else ""))
     return Roles(scores, score_names, labels, ids, weights, split, groups, class_names, prior, features, tuple(notes))
+
+
+def _flat(column: Column) -> Column:
+    """[N, C, 1, 1], as convolutions leave it, is [N, C]."""
+    return column.reshape(column.shape[:2]) if column.ndim > 2 and column[0].size == column.shape[1] else column
 
 
 def _of_classes(left: dict[str, Column], known: Sequence[str]) -> Column | None:
@@ -192,7 +197,7 @@ def _scores(
     floats = [n for n in single if usable[n].dtype.kind == "f"]
     found = floats if floats or len(single) < 2 else single
     if not found:
-        held = ", ".join(list(left)[:8]) or "nothing but labels"
+        held = ", ".join(_told(n, c) for n, c in list(left.items())[:8]) or "nothing but labels"
         raise NoScores(
             f"has no column of scores (it has {held})",
             where=where,
@@ -201,6 +206,11 @@ def _scores(
     if len(found) == 1:
         return usable[found[0]].astype(np.float64)[:, None], None, {found[0]}
     return *_stacked(usable, {n: n for n in found}, where), set(found)
+
+
+def _told(name: str, column: Column) -> str:
+    """With its shape where that is the trouble."""
+    return name if column.ndim < 3 else f"{name} {list(column.shape)}, expected [N, C]"
 
 
 def _of_one_prefix(

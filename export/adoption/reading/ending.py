@@ -19,8 +19,10 @@ from calibrant.errors import ModelError
 from calibrant.export.graph.head import FLOATS, Graph
 
 SAME_VALUES = {
-    "Identity", "Dropout", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Clip", "QuantizeLinear", "DequantizeLinear",
+    "Identity", "Dropout", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Clip", "Round", "QuantizeLinear",
+    "DequantizeLinear",
 }  # fmt: skip
+SHAPES = {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}
 CHOICES = {"ArgMax", "TopK", "ReduceMax", "Max"}
 RANK = {"logits": 0, "log-probabilities": 1, "probabilities": 2, "percent": 3, "sigmoid": 4}
 CLOSE = 1e-3  # of sums and logarithms, in whatever precision
@@ -49,6 +51,9 @@ PLAIN = {
 }  # fmt: skip
 
 
+MIXING = SAME_VALUES | {"Add", "Sub", "Mul", "Div", "Concat", "Mean", "Sum", "ReduceMean", "Cast", "Slice", "Transpose"}
+
+
 class Walk:
     """Walks back from outputs over values whose arrays (rows first) are known from a run."""
 
@@ -71,7 +76,7 @@ class Walk:
         if op == "Sigmoid":
             return Ending("sigmoid", first, (op,))
         written = self._written(node, value)
-        return written or Ending("logits", value, known=op in PLAIN)
+        return written or Ending("logits", value, known=op in PLAIN and not self._of_activations(value))
 
     def _through(self, op: str, first: str, value: str) -> Ending:
         inner = self.of(first)
@@ -90,20 +95,18 @@ class Walk:
             inner = self.of(node.input[0])
             before, after = ("log-probabilities", "probabilities")[:: 1 if op == "Exp" else -1]
             return replace(inner, kind=after, behind=(*inner.behind, op)) if inner.kind == before else None
+        if op == "Concat":
+            return self._both_classes(node)
         if op not in ("Div", "Sub", "Mul") or any(i not in self.arrays and not self._fixed(i) for i in node.input):
             return None
         left, right = node.input
         if op == "Mul":
             moving, factor = (right, left) if self._fixed(left) else (left, right)
             inner = self.of(moving)
-            percent = inner.kind == "probabilities" and self._fixed(factor)
-            percent = percent and bool(np.all(self.graph.constant(factor) == 100))
-            return replace(inner, kind="percent", behind=(*inner.behind, "Mul 100")) if percent else None
+            return self._scaled(inner, self.graph.constant(factor), "Mul") if self._fixed(factor) else None
         if self._fixed(right):
             inner = self.of(left)
-            percent = op == "Div" and inner.kind == "probabilities"
-            percent = percent and bool(np.allclose(self.graph.constant(right), 0.01))
-            return replace(inner, kind="percent", behind=(*inner.behind, "Div 0.01")) if percent else None
+            return self._scaled(inner, 1 / self.graph.constant(right), "Div") if op == "Div" else None
         if not self._one_a_row(right) or self._one_a_row(left):
             return None
         z = _rows(self.arrays[value])
@@ -114,6 +117,43 @@ class Walk:
             if maker is not None and maker.op_type == "Exp":
                 return Ending("probabilities", self._before_shift(maker.input[0]), ("Exp", "Div"))
         return None
+
+    def _of_activations(self, value: str) -> bool:
+        """Made of nothing but sigmoids or softmaxes: the mean of two views, heads of several labels side by side."""
+        node = self.graph.producer.get(value)
+        if node is None:
+            return False
+        moving = [i for i in node.input if i and not self._fixed(i)]
+        return node.op_type in ("Sigmoid", "Softmax") or (
+            node.op_type in MIXING and bool(moving) and all(map(self._of_activations, moving))
+        )
+
+    def _scaled(self, inner: Ending, factor: NDArray[Any], op: str) -> Ending | None:
+        """Probabilities in percent, and back: rounding to decimals goes there and back."""
+        for kind, other, by in (("probabilities", "percent", 100.0), ("percent", "probabilities", 0.01)):
+            if inner.kind == kind and np.allclose(factor, by):
+                return replace(inner, kind=other, behind=(*inner.behind, f"{op} {by if op == 'Mul' else 1 / by:g}"))
+        return None
+
+    def _both_classes(self, node: onnx.NodeProto) -> Ending | None:
+        """[1 - s, s] of a sigmoid s: two classes, whose one logit is the second's."""
+        if len(node.input) != 2:
+            return None
+        first, second = map(self._bare, node.input)
+        inner, other = self.of(second), self.graph.producer.get(first)
+        if inner.kind != "sigmoid" or other is None or other.op_type != "Sub" or self._bare(other.input[1]) != second:
+            return None
+        one = self._fixed(other.input[0]) and bool(np.all(self.graph.constant(other.input[0]) == 1))
+        one = one and self._one_a_row(second)
+        return replace(inner, kind="probabilities", behind=(*inner.behind, "Concat")) if one else None
+
+    def _bare(self, value: str) -> str:
+        """Before operators that change the shape alone."""
+        node = self.graph.producer.get(value)
+        while node is not None and node.op_type in SHAPES:
+            value = node.input[0]
+            node = self.graph.producer.get(value)
+        return value
 
     def _before_shift(self, value: str) -> str:
         """z of z - max z."""

@@ -24,6 +24,7 @@ _QUANTIZED = (
     "DynamicQuantizeMatMul",
 )  # fmt: skip
 HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+_SCALES_OF_THE_BATCH = ("DynamicQuantizeLinear", "DynamicQuantizeMatMul")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ class Foreign:
     producer: str
     sha256: str
     table: TableClassifier = TableClassifier()  # what operators of tabular classifiers say
+
+    @property
+    def scales_by_batch(self) -> bool:
+        """Its int8 scales are taken from all rows that come together, so an answer depends on its neighbours."""
+        return any(node.op_type in _SCALES_OF_THE_BATCH for node in self.model.graph.node)
 
     @classmethod
     def load(cls, path: str | Path) -> Foreign:

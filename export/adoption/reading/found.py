@@ -22,6 +22,7 @@ from calibrant.export.graph.head import Graph
 from calibrant.images.declared.declaration import Declared
 
 RANDOM = 16
+LEAST = 2.0**-24  # of a probability and of its complement: float32 has nothing between 1 - LEAST and 1
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,11 @@ class Found:
     seen: Seen
     floor: float | None  # of probabilities whose logarithm stands in for logits
     independent: bool = False  # labels do not exclude one another
+
+    @property
+    def stands_in(self) -> str:
+        """What takes the place of logits that the file does not have."""
+        return "log p - log(1 - p)" if self.independent else "log p"
 
 
 def find(
@@ -107,9 +113,9 @@ def find(
             fix="export the network with all its scores, or with their labels too",
         )
     if ending.kind == "logits" and kind in ("probabilities", "percent", "sigmoid"):
-        if kind == "sigmoid" and values[0].size > 1:
+        if kind == "sigmoid" and values[0].size > 1 and not independent:
             raise ModelError("its sigmoid is not in the graph as such, so there are no logits", where=foreign.path)
-        floor = floor_of(values)
+        floor = floor_of(values) if not independent else max(floor_of(np.concatenate([values, 1 - values])), LEAST)
     if kind == "sigmoid" and not independent and values[0].size == 1:
         kind = "probabilities"  # of the second class
     return Found(foreign, taken, told, kind, ending, seen, floor, independent)
@@ -125,6 +131,11 @@ def _columns(arrays: dict[str, NDArray[Any]], value: str) -> int:
 
 
 def _no_output(endings: dict[str, Ending], arrays: dict[str, NDArray[Any]], classes: int) -> str:
+    single = [n for n, e in endings.items() if _columns(arrays, e.logits) == 1 and arrays[e.logits].dtype.kind == "f"]
+    if len(single) == classes > 2:
+        return (
+            f"each of its {classes} classes is an output of its own; make them one, as skl2onnx does with zipmap=False"
+        )
     told = ", ".join(
         f'"{name}" {list(arrays[e.logits].shape[1:]) if e.logits in arrays else "?"}' for name, e in endings.items()
     )

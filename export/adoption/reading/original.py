@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +63,15 @@ class Original:
         p = as_probabilities(values, self.kind, self.classes)
         if self.floor is None:
             return p
+        if self.independent:
+            return np.clip(p, self.floor, 1 - self.floor)
         p = np.maximum(p, self.floor)
         return np.asarray(p / p.sum(axis=1, keepdims=True))
+
+    def moved(self, pixels: NDArray[Any], declared: Declared) -> float:
+        """How far the least probability that stands for none moves the file's own answers, at most."""
+        own = replace(self, floor=None).of_pixels(pixels, declared)
+        return float(np.abs(own - self.of_pixels(pixels, declared)).max())
 
     def of_pixels(self, pixels: NDArray[Any], declared: Declared) -> Array:
         return self.answers(self.taken.feed(pixels, declared))

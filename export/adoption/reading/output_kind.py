@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrant.calibration.softmax import FLOOR, log_sum_exp
 from calibrant.errors import ConfigError, ModelError, did_you_mean
-from calibrant.export.adoption.reading.ending import Ending
+from calibrant.export.adoption.reading.ending import CLOSE, Ending
 
 KINDS = ("logits", "log-probabilities", "probabilities", "percent", "sigmoid", "label")
 # Largest error of a row's sum: float32 as GPUs add it up, half precision, and what quantizing a softmax leaves.
@@ -52,6 +52,9 @@ def agreed(output: str, ending: Ending, values: NDArray[Any], precision: str) ->
     numbers = kind_of_numbers(values, precision)
     if numbers == ending.kind or (ending.kind == "sigmoid" and numbers == "probabilities"):
         return ending.kind
+    # exp of logarithms in the hundreds: rows of a softmax by hand miss 1 by more than a softmax's
+    if ending.kind == "probabilities" and numbers == "sigmoid" and _near_one(values):
+        return ending.kind
     # sigmoid is what numbers in [0, 1] are called: logits behind a ReLU may lie there
     if ending.kind == "logits" and numbers == "sigmoid" and ending.known:
         return "logits"
@@ -60,6 +63,11 @@ def agreed(output: str, ending: Ending, values: NDArray[Any], precision: str) ->
         f"({describe(values)})",
         fix="say which with --output-kind, one of " + ", ".join(KINDS[:-1]),
     )
+
+
+def _near_one(values: NDArray[Any]) -> bool:
+    sums = np.asarray(values, np.float64).reshape(len(values), -1).sum(1)
+    return bool(np.all(np.abs(sums - 1) < CLOSE))
 
 
 def check_kind(kind: str | None) -> None:

@@ -32,17 +32,17 @@ class TableClassifier:
 
 def open_up(model: onnx.ModelProto) -> TableClassifier:
     """Rewrites the graph in place; the outputs keep their names and, but for a ZipMap's, their values."""
-    labels: tuple[str, ...] | None = None
+    zipped: list[tuple[str, ...] | None] = []
+    inside: list[tuple[str, ...] | None] = []
     margin, made = False, _Nodes(model)
     for node in model.graph.node:
         if node.domain == ML and node.op_type == "ZipMap":
-            labels = labels or _labels(node)
+            zipped.append(_labels(node))
             made.add("Identity", [node.input[0]], node.output[0])
             _as_matrix(model.graph, node.output[0])
         elif node.domain == ML and node.op_type in CLASSIFIERS:
-            found = _labels(node)
-            labels = labels or found
-            margin = _scores(made, node, len(found or ())) or margin
+            inside.append(_labels(node))
+            margin = _scores(made, node, len(inside[-1] or ())) or margin
         elif node.domain == ML and node.op_type == "Normalizer" and node.input[0] in made.sums_to_one:
             made.add("Identity", [node.input[0]], node.output[0])
         else:
@@ -53,7 +53,9 @@ def open_up(model: onnx.ModelProto) -> TableClassifier:
         model.graph.node.extend(kept)
         if not any(o.domain in ("", "ai.onnx") for o in model.opset_import):
             model.opset_import.append(helper.make_opsetid("", SOFTMAX_SINCE))
-    return TableClassifier(labels, margin)
+    # of several classifiers (one against the rest, stacked) none names the classes of the whole
+    named = zipped or (inside if len(inside) == 1 else [None])
+    return TableClassifier(named[0], margin)
 
 
 class _Nodes:
@@ -64,6 +66,10 @@ class _Nodes:
         self.nodes: list[onnx.NodeProto] = []
         self.sums_to_one: set[str] = set()
         self.changed = False
+        self.read_by: dict[str, set[str]] = {}
+        for node in model.graph.node:
+            for name in node.input:
+                self.read_by.setdefault(name, set()).add(node.op_type)
 
     def add(self, op: str, inputs: list[str], output: str, **attributes: Any) -> str:
         self.changed = True
@@ -85,6 +91,8 @@ def _scores(made: _Nodes, node: onnx.NodeProto, classes: int) -> bool:
         )
     softmax = post == "SOFTMAX" or (post == "LOGISTIC" and classes == 2)
     two_signs = classes == 2 and post in ("LOGISTIC", "NONE") and node.op_type == "LinearClassifier"
+    if post == "NONE" and made.read_by.get(node.output[1], set()) - {"ZipMap", "Identity"}:
+        two_signs = False  # what others read stays as it is: of a LinearSVC's margin, one of the two columns
     if not softmax and not two_signs:
         made.nodes.append(node)
         return False

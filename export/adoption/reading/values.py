@@ -43,7 +43,10 @@ def run_values(model: onnx.ModelProto, names: Sequence[str], feeds: Mapping[str,
     try:
         with tempfile.TemporaryDirectory(prefix="calibrant-adopt-") as folder:
             save(model, Path(folder) / "values.onnx")
-            run = session(Path(folder) / "values.onnx", level="disabled")
+            try:
+                run = session(Path(folder) / "values.onnx", level="disabled")
+            except FormatError as error:  # which names a file that will be gone
+                raise ModelError(error.what, fix="export it again, in float32 where it counts in others") from None
             try:
                 found = run.run(list(names), dict(feeds))
             except Exception as error:  # onnxruntime's exception types share no public base

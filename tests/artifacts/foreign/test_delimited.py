@@ -26,6 +26,15 @@ def test_columns_find_their_types(tmp_path: Path, name: str, mark: str) -> None:
     assert np.isnan(found["label"][1])
 
 
+def test_behind_semicolons_a_comma_may_stand_before_the_decimals(tmp_path: Path) -> None:
+    """As spreadsheets write it where people count so; between commas it would be two fields."""
+    (tmp_path / "p.csv").write_text("p_a;p_b;label\n0,25;-1,5e-3;ash\n1;2;elm\n;0,5;ash, old\n")
+    found = read_delimited(tmp_path / "p.csv").values
+    np.testing.assert_array_equal(found["p_a"], [0.25, 1.0, np.nan])
+    np.testing.assert_array_equal(found["p_b"], [-0.0015, 2.0, 0.5])
+    assert list(found["label"]) == ["ash", "elm", "ash, old"]
+
+
 def test_classes_called_na_and_null_survive(tmp_path: Path) -> None:
     found = read_delimited(write(tmp_path, "label,s\nNA,1\nnull,2\nnan,3\n")).values
     assert found["label"].tolist() == ["NA", "null", "nan"]

@@ -31,6 +31,17 @@ def test_a_table_by_class_is_a_column_for_each(tmp_path: Path) -> None:
     assert found["probabilities.dog"].tolist() == [0.8, 0.5]
 
 
+def test_what_pipelines_of_hugging_face_give_is_a_column_for_each_class(tmp_path: Path) -> None:
+    """The surest label first, so another order in each row."""
+    (tmp_path / "p.jsonl").write_text(
+        '{"scores": [{"label": "dog", "score": 0.7}, {"label": "cat", "score": 0.3}], "label": "cat"}\n'
+        '{"scores": [{"label": "cat", "score": 0.9}, {"label": "dog", "score": 0.1}], "label": "cat"}\n'
+    )
+    found = read_json_lines(tmp_path / "p.jsonl").values
+    assert list(found) == ["scores.cat", "scores.dog", "label"]
+    np.testing.assert_array_equal(found["scores.cat"], [0.3, 0.9])
+
+
 def test_records_and_columns_of_one_file(tmp_path: Path) -> None:
     records = read_json(write(tmp_path / "r.json", '[{"logits": [1, 2]}, {"logits": [3, 4]}]'))
     columns = read_json(write(tmp_path / "c.json", '{"logits": [[1, 2], [3, 4]]}'))

@@ -23,6 +23,13 @@ def test_labels_lie_in_the_file_of_like_name(tmp_path: Path, scores: str, labels
     assert found.beside == (tmp_path / f"{labels}.npy",)
 
 
+def test_arrays_without_names_are_scores_and_labels(tmp_path: Path) -> None:
+    np.savez(tmp_path / "p.npz", np.eye(3), np.arange(3))
+    assert list(read_npz(tmp_path / "p.npz").values) == ["scores", "labels"]
+    np.savez(tmp_path / "q.npz", np.eye(3), np.eye(3))  # two matrices may be anything
+    assert list(read_npz(tmp_path / "q.npz").values) == ["arr_0", "arr_1"]
+
+
 def test_objects_are_refused_with_the_way_out(tmp_path: Path) -> None:
     np.savez(tmp_path / "p.npz", logits=np.ones((2, 3)), labels=np.array(["a", None], object))
     with pytest.raises(FormatError, match=r"pickles; save text as names\.astype\(str\)"):

@@ -49,6 +49,19 @@ def test_numbers_beside_the_scores_are_left_and_said() -> None:
     assert found.notes == ("not read: loss, confidence",)
 
 
+def test_confidence_beside_the_classes_is_no_class() -> None:
+    half = np.full(N, 0.5)
+    found = roles({"cat": half, "dog": half, "conf": half, "pred": np.ones(N, int), "label": Y})
+    assert found.score_names == ("cat", "dog")
+    assert found.notes == ("not read: conf, pred",)
+
+
+def test_axes_of_one_place_are_left_out_and_others_named() -> None:
+    np.testing.assert_array_equal(roles({"logits": Z[:, :, None, None], "label": Y}).scores, Z)
+    with pytest.raises(DataError, match=r"it has logits \[30, 2, 2\], expected \[N, C\]"):
+        roles({"logits": np.zeros((N, 2, 2)), "label": Y})
+
+
 def test_logits_come_before_probabilities() -> None:
     assert roles({"probs": Z, "logits": 2 * Z}).scores[0, 0] == 2 * Z[0, 0]
     with pytest.raises(DataError, match="several columns could be the scores: a, b"):

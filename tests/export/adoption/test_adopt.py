@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -110,20 +111,39 @@ def test_verify_compares_with_the_foreign_file_whatever_was_edited(place: Path, 
 
 
 def test_it_is_served_over_http(model: Path) -> None:
+    x = random_pictures(3, (SIZE, SIZE))
+    (found,), _ = over_http(model, [x])
+    np.testing.assert_allclose(found, load(model, threads=1).predict(x).probabilities, atol=1e-6)
+
+
+def over_http(model: Path, requests: list[np.ndarray]) -> tuple[list[np.ndarray], dict[str, Any]]:
+    """Probabilities of each request, and the metadata."""
     import urllib.request
 
     from calibrant.serve.processes.background import running
 
-    x = random_pictures(3, (SIZE, SIZE))
-    tensor = {"name": "images", "shape": list(x.shape), "datatype": "UINT8", "data": x.ravel().tolist()}
+    found = []
     with running(model, arguments=["--threads", "1"]) as server:
-        request = urllib.request.Request(
-            f"{server.url}/v2/models/foreign/infer", json.dumps({"inputs": [tensor]}).encode()
-        )
-        answer = json.loads(urllib.request.urlopen(request).read())
-    p = next(o for o in answer["outputs"] if o["name"] == "probabilities")
-    expected = load(model, threads=1).predict(x).probabilities
-    np.testing.assert_allclose(np.reshape(p["data"], p["shape"]), expected, atol=1e-6)
+        for x in requests:
+            tensor = {"name": "images", "shape": list(x.shape), "datatype": "UINT8", "data": x.ravel().tolist()}
+            body = {"inputs": [tensor], "parameters": {"temperature": 1.0}}
+            request = urllib.request.Request(f"{server.url}/v2/models/foreign/infer", json.dumps(body).encode())
+            answer = json.loads(urllib.request.urlopen(request).read())
+            p = next(o for o in answer["outputs"] if o["name"] == "probabilities")
+            found.append(np.reshape(p["data"], p["shape"]))
+        return found, json.loads(urllib.request.urlopen(f"{server.url}/v2/models/foreign").read())
+
+
+def test_a_server_feeds_a_fixed_batch_as_its_graph_wants_it(foreigners: Foreigners) -> None:
+    """Any number of rows may be asked for; the graph runs two at a time."""
+    foreigners.adopt(foreigners.write(class_token, shape=(2, 3, SIZE, SIZE)))
+    x = random_pictures(5, (SIZE, SIZE))
+    found, told = over_http(foreigners.adopted, [x, x[:1], x[:2]])
+    assert [i["shape"] for i in told["inputs"]] == [[-1, SIZE, SIZE, 3]]
+    assert {o["shape"][0] for o in told["outputs"]} == {-1}
+    expected = load(foreigners.adopted, threads=1).predict(x).probabilities
+    for some, rows in zip(found, (5, 1, 2), strict=True):
+        np.testing.assert_allclose(some, expected[:rows], atol=1e-6)
 
 
 def test_triton_repository(model: Path, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from calibrant.errors import ModelError
 from calibrant.export.adoption.pictures import random_pictures
 from calibrant.export.checks.parity import session
+from calibrant.serve.engine.classifier import load
 
 from .conftest import NAMES, SIZE, WIDTH, Foreigners, Maker, spread
 
@@ -51,6 +54,24 @@ def test_a_class_token_keeps_the_batch_and_the_card_says_so(foreigners: Foreigne
     model = onnx.load(str(foreigners.adopted))
     dims = [v.type.tensor_type.shape.dim[0].dim_value for v in [*model.graph.input, *model.graph.output]]
     assert dims == [2, 2, 2]
+
+
+def test_scales_that_are_taken_from_the_whole_batch_keep_it_at_one(foreigners: Foreigners, tmp_path: Path) -> None:
+    """Dynamic int8: the largest value of all rows sets the step of each, so a row would answer otherwise in company."""
+    from onnxruntime.quantization import quantize_dynamic
+
+    path = tmp_path / "dynamic.onnx"
+    quantize_dynamic(foreigners.write(plain), path)
+    pixels = random_pictures(16, (SIZE, SIZE))
+    x = np.ascontiguousarray(np.moveaxis(pixels, -1, 1) / np.float32(255))
+    run = session(path, level="disabled")
+    alone = np.concatenate([run.run(None, {"input": x[i : i + 1]})[0] for i in range(16)])
+    assert np.abs(run.run(None, {"input": x})[0] - alone).max() > 1e-3  # what is to be kept out
+    done = foreigners.adopt(path)
+    assert done.body.batch == 1
+    assert "depend on its neighbours" in done.notes[0]
+    found = load(foreigners.adopted).predict(pixels).probabilities
+    np.testing.assert_allclose(found, alone, atol=1e-3)  # the file loaded is optimised, the other is not
 
 
 def test_a_batch_that_is_free_in_name_only(foreigners: Foreigners) -> None:

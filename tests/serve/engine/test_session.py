@@ -94,6 +94,22 @@ def test_a_file_of_fixed_batch_is_not_batched(tmp_path: Path, tiny: ModuleType) 
     assert (session.fixed_rows, session.cap) == (4, 1)
 
 
+def test_callers_may_send_any_number_of_rows_to_a_deployed_file_of_fixed_batch(
+    tmp_path: Path, tiny: ModuleType
+) -> None:
+    import onnx
+
+    inputs, outputs, free = Session(tiny.write(tmp_path / "m.onnx", batch=4), threads=1).asked()
+    assert free
+    assert {s.shape[0] for s in [*inputs.values(), *outputs.values()] if not s.optional} == {-1}
+    plain = onnx.load(str(tmp_path / "m.onnx"))
+    del plain.metadata_props[:]  # of a file that says nothing, the first axis may be anything
+    onnx.save(plain, str(tmp_path / "bare.onnx"))
+    inputs, _, free = Session(tmp_path / "bare.onnx", threads=1).asked()
+    assert not free
+    assert {s.shape[0] for s in inputs.values() if not s.optional} == {4}
+
+
 def test_metadata_that_was_changed_by_hand_is_refused(tmp_path: Path, model_file: Path) -> None:
     path = tmp_path / "edited.onnx"
     path.write_bytes(model_file.read_bytes().replace(b'"dunlin"', b'"dodo!!"'))

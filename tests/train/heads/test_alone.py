@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +81,46 @@ def test_the_file_takes_rows_and_holds_the_formula(kind: str, table: Path) -> No
     assert report["passed"]
     with pytest.raises(ConfigError, match="takes rows of features"):
         export_run(run, out, ExportConfig(head_only=True, images=table.parent))
+
+
+@pytest.mark.slow  # one trace by torch.export, 10 s
+@pytest.mark.filterwarnings("ignore")
+def test_the_file_is_edited_verified_and_served(table: Path) -> None:
+    """What `calibrant quantize` cannot do is said; all else is as with any deployed file."""
+    from click.testing import CliRunner
+
+    from calibrant.commands.root import cli
+    from calibrant.serve import load
+    from calibrant.serve.processes.background import running
+
+    def command(*arguments: object) -> str:
+        done = CliRunner().invoke(cli, list(map(str, arguments)))
+        return done.output if done.exit_code == 0 else f"refused: {done.exception}"
+
+    trained(table, KINDS["linear"])
+    out, run = table.parent / "head.onnx", table.parent / "run"
+    command("export", run, "--head-only", "--out", out)
+    rows = FeatureCache.open(table).read("test").features
+    before = load(out).outputs(rows)["probabilities"].astype(np.float64)
+    classes = before.shape[1]
+    trained_on = ",".join([f"{1 / classes:.12f}"] * classes)
+    wanted = np.arange(1.0, classes + 1) / np.arange(1, classes + 1).sum()
+    target = ",".join(f"{p:.12f}" for p in wanted)
+    assert "refused" not in command(
+        "adjust", out, "--strength", 1, "--train-prior", trained_on, "--target-prior", target
+    )
+    assert "refused" not in command("set-threshold", out, 0.6)
+    assert "agrees with torch" in command("verify", out)  # the run lies beside it, without a backbone
+    assert "only networks of pictures" in command("quantize", out, "--data", table, "--out", table.parent / "q.onnx")
+    by_hand = before * wanted  # Bayes' rule from a uniform prior
+    by_hand /= by_hand.sum(axis=1, keepdims=True)
+    tensor = {"name": "rows", "shape": list(rows.shape), "datatype": "FP32", "data": rows.ravel().tolist()}
+    with running(out, arguments=["--threads", "1"]) as server:
+        request = urllib.request.Request(f"{server}/v2/models/run/infer", json.dumps({"inputs": [tensor]}).encode())
+        answer = json.loads(urllib.request.urlopen(request, timeout=60).read())
+    found = next(o for o in answer["outputs"] if o["name"] == "probabilities")
+    np.testing.assert_allclose(np.reshape(found["data"], found["shape"]), by_hand, atol=1e-5)
+    assert load(out).card.abstain_below == 0.6
 
 
 def test_a_run_without_a_head_says_so(tmp_path: Path) -> None:

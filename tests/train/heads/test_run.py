@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -216,6 +217,8 @@ def test_head_command_prints_metrics_and_the_total_strength(cache: FeatureCache)
     assert "prior correction: loss 1.00 + post hoc 1.00; total strength 2.00" in text
     assert "Warning: the class prior is corrected 2 times" in text
     assert "macro_f1_fg" in text
+    assert re.search(r"val \(\d+\) +test \(\d+\) +95 % interval", text)
+    assert re.search(r"\naccuracy +0\.\d+ +0\.\d+ +0\.\d+ \.\. [01]\.\d+\n", text)
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,66 @@ def test_a_single_sigmoid_becomes_a_softmax_of_two(foreigners: Foreigners) -> No
     assert done.proof.difference < 1e-6
 
 
+def both_classes(m: Maker, apart: bool) -> str:
+    """[1 - s, s], as Keras users and skl2onnx's binary networks write it; `apart`: stacked, as torch.stack does."""
+    s = m.put("Sigmoid", m.head(m.body(), 1))
+    first = m.put("Sub", m.weight([1.0]), s)
+    if not apart:
+        return m.put("Concat", first, s, axis=1)
+    columns = [m.put("Unsqueeze", v, m.weight([2], dtype=np.int64)) for v in (first, s)]
+    return m.put("Flatten", m.put("Concat", *columns, axis=2), axis=1)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_sigmoid_and_its_complement_are_a_softmax_of_two(apart: bool, foreigners: Foreigners) -> None:
+    done = foreigners.adopt(foreigners.write(lambda m: both_classes(m, apart)), classes=["no", "yes"])
+    assert done.found.kind == "probabilities"
+    assert done.body.weight is not None
+    assert np.all(done.body.weight[0] == 0)
+    assert done.found.floor is None
+    assert done.proof.difference is not None
+    assert done.proof.difference < 1e-6
+
+
+def test_a_sigmoid_and_another_are_not(foreigners: Foreigners) -> None:
+    def two(m: Maker) -> str:
+        f = m.body()
+        s = m.put("Sigmoid", m.head(f, 1))
+        return m.put("Concat", m.put("Sub", m.weight([1.0]), m.put("Sigmoid", m.head(f, 1))), s, axis=1)
+
+    with pytest.raises(ModelError, match="say which with --output-kind"):
+        foreigners.adopt(foreigners.write(two), classes=["no", "yes"])
+
+
+@pytest.mark.parametrize("op", ["Concat", "Add"])
+def test_several_sigmoids_side_by_side_or_averaged_are_no_logits(op: str, foreigners: Foreigners) -> None:
+    """A head for each label, and the mean of two views: values between 0 and 1 that a plain operator made."""
+
+    def several(m: Maker) -> str:
+        f = m.body()
+        if op == "Concat":
+            return m.put("Concat", *(m.put("Sigmoid", m.head(f, 1)) for _ in NAMES), axis=1)
+        both = m.put("Add", m.put("Sigmoid", m.head(f)), m.put("Sigmoid", m.head(f)))
+        return m.put("Div", both, m.weight(2.0))
+
+    with pytest.raises(ModelError, match=r"structure says logits .*its numbers say sigmoid"):
+        foreigners.adopt(foreigners.write(several))
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_rounded_probabilities_are_never_logits(back: bool, foreigners: Foreigners) -> None:
+    """Rows of 98 and 101 percent looked like logits before, of .98 and 1.01 like small ones."""
+
+    def rounded(m: Maker) -> str:
+        p = m.put("Mul", m.put("Softmax", m.head(m.body()), axis=1), m.weight(100.0))
+        p = m.put("Round", p)
+        return m.put("Div", p, m.weight(100.0)) if back else p
+
+    told = "structure says probabilities" if back else "structure says percent"
+    with pytest.raises(ModelError, match=rf"{told} \(Softmax -> Mul 100 -> Round"):
+        foreigners.adopt(foreigners.write(rounded))
+
+
 def test_one_sigmoid_a_class_is_independent_until_somebody_says_otherwise(foreigners: Foreigners) -> None:
     path = foreigners.write(lambda m: m.put("Sigmoid", m.head(m.body())))
     done = foreigners.adopt(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from calibrant.errors import ModelError
@@ -66,6 +67,17 @@ def test_as_many_columns_as_names_are_asked_for(foreigners: Foreigners) -> None:
     path = foreigners.write(lambda m: m.head(m.body(), output="scores"))
     with pytest.raises(ModelError, match=r'4 class names, but no output has 4 columns; it has "scores" \[5\]'):
         foreigners.adopt(path, classes=NAMES[:4])
+
+
+def test_an_output_for_each_class_is_told_how_to_become_one(foreigners: Foreigners) -> None:
+    """skl2onnx with zipmap="columns"."""
+
+    def columns(m: Maker) -> list[str]:
+        p = m.put("Softmax", m.head(m.body()), axis=1)
+        return [m.put("Gather", p, m.weight(k, dtype=np.int64), axis=1) for k in range(len(NAMES))]
+
+    with pytest.raises(ModelError, match="each of its 5 classes is an output of its own; .*zipmap=False"):
+        foreigners.adopt(foreigners.write(columns))
 
 
 def test_two_classes_may_be_one_column(foreigners: Foreigners) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from calibrant.errors import ConfigError, ModelError
+from calibrant.export.adoption.pictures import random_pictures
 from calibrant.export.adoption.reading.output_kind import floor_of, kind_of_numbers
+from calibrant.serve.engine.classifier import load
 
-from ..conftest import Foreigners, Maker
+from ..conftest import NAMES, SIZE, Foreigners, Maker
 
 LOGITS = np.random.default_rng(0).normal(0, 3, (20, 6))
 P = np.exp(LOGITS) / np.exp(LOGITS).sum(1, keepdims=True)
@@ -66,11 +69,43 @@ def test_probabilities_without_logits_are_taken_by_their_logarithm(foreigners: F
     assert done.proof.difference < 1e-6
 
 
+def test_sigmoids_without_logits_are_taken_by_those_of_each_label(foreigners: Foreigners) -> None:
+    """A head for each label, side by side: log p - log(1 - p) gives every probability back."""
+
+    def side_by_side(m: Maker) -> str:
+        f = m.body()
+        return m.put("Concat", *(m.put("Sigmoid", m.head(f, 1)) for _ in NAMES), axis=1)
+
+    path = foreigners.write(side_by_side)
+    done = foreigners.adopt(path, output_kind="sigmoid")
+    assert done.card.outcome == "independent"
+    assert done.found.floor == 2.0**-24
+    pixels = random_pictures(9, (SIZE, SIZE))
+    p = onnxruntime.InferenceSession(str(path)).run(None, {"input": done.found.taken.feed(pixels, done.declared)})[0]
+    np.testing.assert_allclose(load(foreigners.adopted).predict(pixels).probabilities, p, atol=1e-6)
+    with pytest.raises(ModelError, match="there are no logits"):
+        foreigners.adopt(path, output_kind="sigmoid", outcome="exclusive")
+
+
 def test_rectified_logits_below_one_are_no_sigmoid(foreigners: Foreigners) -> None:
     def small(m: Maker) -> str:
         return m.put("Relu", m.put("Mul", m.head(m.body()), m.weight(0.01)))
 
     assert foreigners.adopt(foreigners.write(small)).found.kind == "logits"
+
+
+def test_a_softmax_by_hand_of_large_logarithms_may_miss_one(foreigners: Foreigners) -> None:
+    """exp(z - log sum exp z) of logits in the hundreds, as skl2onnx writes naive Bayes: sums are off by over 1e-5."""
+
+    def large(m: Maker) -> str:
+        z = m.put("Sub", m.head(m.body()), m.weight(np.full(len(NAMES), 900.0)))
+        return m.put("Exp", m.put("Sub", z, m.put("ReduceLogSumExp", z, axes=[1], keepdims=1)))
+
+    path = foreigners.write(large)
+    x = np.random.default_rng(0).uniform(0, 1, (16, 3, 16, 16)).astype(np.float32)
+    sums = onnxruntime.InferenceSession(str(path)).run(None, {"input": x})[0].sum(1)
+    assert np.abs(sums - 1).max() > 1e-5
+    assert foreigners.adopt(path).found.kind == "probabilities"
 
 
 def test_a_person_may_say_that_a_softmax_gives_logits(foreigners: Foreigners) -> None:

@@ -11,7 +11,7 @@ from calibrant.export.adoption.reading.values import near_the_end, run_rows, run
 from calibrant.export.checks.parity import session
 from calibrant.export.graph.head import Graph
 
-from ..conftest import NAMES, SIZE, Foreigners
+from ..conftest import NAMES, SIZE, Foreigners, Maker
 
 ROWS = np.random.default_rng(0).uniform(0, 1, (5, 3, SIZE, SIZE)).astype(np.float32)
 
@@ -31,6 +31,16 @@ def test_a_fixed_batch_is_padded_and_cut(foreigners: Foreigners) -> None:
     free = session(foreigners.write(lambda m: m.head(m.body(), output="z"), name="free.onnx"))
     got = run_rows(run, ROWS, ["z"], batch=2)["z"]
     np.testing.assert_allclose(got, run_rows(free, ROWS, ["z"])["z"], atol=1e-6)
+
+
+def test_what_onnxruntime_cannot_load_names_no_file_of_ours(foreigners: Foreigners) -> None:
+    def doubled(m: Maker) -> str:
+        x = m.put("Cast", "input", to=onnx.TensorProto.DOUBLE)
+        kernel = m.weight(np.ones((3, 3, 3, 3)), dtype=np.float64)
+        return m.put("Flatten", m.put("GlobalAveragePool", m.put("Conv", x, kernel)), axis=1)
+
+    with pytest.raises(ModelError, match=r"^onnxruntime cannot load it \(.*float32 where"):
+        foreigners.adopt(foreigners.write(doubled), classes=["a", "b", "c"])
 
 
 def test_a_size_that_does_not_fit_is_one_line(foreigners: Foreigners) -> None:

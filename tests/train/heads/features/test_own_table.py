@@ -60,6 +60,9 @@ def test_a_head_on_own_features_has_a_test_figure(tmp_path: Path) -> None:
     found = json.loads(done.output)
     assert found["test_images"] == 40
     assert found["test"]["accuracy"] > 0.6
+    low, high = found["test_intervals"]["accuracy"]
+    assert low < found["test"]["accuracy"] < high
+    assert high - low == pytest.approx(2 * 1.96 * (0.25 / 40) ** 0.5, rel=0.6)  # of 40 rows, not of 200
     assert found["export"].endswith("run --head-only --out model.onnx")  # there is no backbone to deploy with it
     assert len(read_predictions(tmp_path / "run" / "predictions" / "test.parquet")) == 40
 
