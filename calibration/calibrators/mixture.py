@@ -1,7 +1,7 @@
 """A mixture of calibrators: q = sum_j w_j softmax(map_j(z)), with the weights of `pooling.py`.
 
 Calibrated logits are log max(q, 1e-12). Members are methods of the table with their own numbers, so whatever a member
-is, the mixture goes into files and graphs with it. `auto` chooses the members from the table of `candidates.py`;
+is, the mixture goes into files and graphs with it. `auto` chooses the members by its own table of candidates;
 members whose share comes out below two hundredths are left out.
 """
 

@@ -53,7 +53,10 @@ def _remark(rows: int, classes: int) -> str | None:
 def _calibrated(rows: Predictions, redo: DeployedFormula, path: Path) -> NDArray[np.float64]:
     """(N, C) logits as the file has them before its prior correction."""
     logits = rows.logits.astype(np.float64)
-    if rows.source.model.get("applied"):
+    applied = rows.source.model.get("applied")
+    if isinstance(applied, str):  # a feedback log holds what was answered
+        return redo.calibrated(logits)
+    if applied:
         return logits
     if redo.scale is None:
         raise DataError(

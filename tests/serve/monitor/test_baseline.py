@@ -8,6 +8,8 @@ import httpx
 import numpy as np
 import pytest
 
+from calibrant.artifacts import feedback
+from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.artifacts.predictions import Predictions, Source
 from calibrant.calibration.monitoring.baseline import Baseline
 from calibrant.errors import DataError
@@ -58,6 +60,19 @@ def test_rows_that_the_deployed_file_wrote_are_calibrated_already(tiny: ModuleTy
     calibrated.write(tmp_path / "served.parquet")
     found = Baseline.fit([read_baseline(tmp_path / "served.parquet", card)])
     assert found.sharpness == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_feedback_log_holds_corrected_answers_which_are_not_corrected_again(tiny: ModuleType, tmp_path: Path) -> None:
+    card, rows = tiny.card(), _rows(tiny, 4000)
+    answers = rows.logits / tiny.TEMPERATURE - np.log(np.array(tiny.TRAIN) * 4)
+    writer, model = FeedbackWriter(tmp_path / "log"), feedback.Model("birds", "1", "sha", tiny.CLASSES)
+    writer.predictions(model, rows.ids, [1.0] * len(rows), answers.astype(np.float32))
+    writer.labels(model.name, rows.ids, rows.labels.tolist())
+    writer.close()
+    rows.write(tmp_path / "p.parquet")
+    known = [read_baseline(path, card) for path in (tmp_path / "log", tmp_path / "p.parquet")]
+    np.testing.assert_allclose(known[0].log_p, known[1].log_p, atol=1e-4)
+    assert known[0].labels.tolist() == known[1].labels.tolist()
 
 
 @pytest.mark.parametrize(
