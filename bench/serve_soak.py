@@ -9,10 +9,12 @@ the first ten seconds. Meanwhile, in turns of ten seconds:
 - a file is replaced by another one that answers the same (a reload), and a version comes as a canary,
 - labels are sent for a part of the answers; those that were acknowledged are looked up in the log at the end,
 - bad neighbours: junk, half bodies, absurd shapes, connections that close at once; their failures are not ours,
-- a worker is killed (SIGKILL): requests that it was working on fail by a closed connection, and are counted apart.
+- in the first half a worker is killed (SIGKILL): requests that it was working on fail by a closed connection, and are
+  counted apart; rows that it had not written take no label (404), and labels are told to wait for the successor of the
+  one that keeps them (503).
 
 The last line says what must be 0 (wrong, lost labels, refused without reason), and the growth of the workers' memory:
-the median of the last tenth over that of the second tenth, of workers that lived as long.
+the median of the last tenth over that of the seventh, of workers that lived as long.
 """
 
 from __future__ import annotations
@@ -203,7 +205,9 @@ def events(
             version += 1
             (folder / "soak" / str(version)).mkdir()
             write_model(folder / "soak" / str(version) / "model.onnx", f"version {version}")
-        elif len(workers_of(pid)) > 1 and turn % 9 == 2:  # each third time: a successor takes seconds to load
+        elif (
+            len(workers_of(pid)) > 1 and turn % 9 == 2 and time.monotonic() - start < 30 * minutes
+        ):  # each third time: a successor takes seconds to load
             os.kill(random.choice(workers_of(pid)), signal.SIGKILL)
             kind = "worker killed"
         else:
@@ -215,7 +219,7 @@ def growth(memory: list[tuple[float, int, float]], seconds: float) -> dict[int, 
     """Of each worker that was there in both tenths, in per cent."""
     found = {}
     for worker in {pid for _, pid, _ in memory}:
-        early = [m for at, pid, m in memory if pid == worker and 0.1 * seconds <= at < 0.2 * seconds]
+        early = [m for at, pid, m in memory if pid == worker and 0.6 * seconds <= at < 0.7 * seconds]
         late = [m for at, pid, m in memory if pid == worker and at >= 0.9 * seconds]
         if early and late:
             found[worker] = round(100 * (statistics.median(late) / statistics.median(early) - 1), 2)
