@@ -12,6 +12,7 @@ from calibrant.artifacts.predictions import Predictions, PredictionsFile
 from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.calibration.independent.fit import fit_labels
 from calibrant.calibration.independent.measure import LabelsEvaluation, measure_labels
+from calibrant.calibration.subjects import file_names, names_apart
 from calibrant.calibration.verdict.policy import MARGIN
 from calibrant.errors import CalibrantError, ConfigError, DataError
 
@@ -48,11 +49,13 @@ def evaluate_labels(
     asked: Asked | None = None,
     margin: float = MARGIN,
 ) -> list[LabelsModel]:
-    found = []
-    for path in paths:
+    found, maps = [], names_apart(calibrators)
+    for path, file_name in zip(paths, file_names(paths), strict=True):
         file, data = read_labels_file(path, asked)
-        views: list[tuple[str, Calibrator | None]] = [(path.name, None)]
-        views += [(f"{path.name}, {c.stem}", labels_calibrator(c, data)) for c in calibrators]
+        views: list[tuple[str, Calibrator | None]] = [(file_name, None)]
+        views += [
+            (f"{file_name}, {label}", labels_calibrator(c, data)) for c, label in zip(calibrators, maps, strict=True)
+        ]
         for name, calibrator in views:
             logits = data.logits if calibrator is None else calibrator.logits(data.logits)
             assert data.present is not None  # of independent labels

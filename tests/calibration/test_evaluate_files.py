@@ -15,7 +15,7 @@ from calibrant.calibration import Calibrator, fit, metrics
 from calibrant.calibration.evaluate_files import evaluate_files
 from calibrant.calibration.fitting import fit_file
 from calibrant.calibration.softmax import softmax
-from calibrant.calibration.subjects import names_apart
+from calibrant.calibration.subjects import file_names, names_apart
 from calibrant.commands.root import cli
 from calibrant.errors import CalibrantError
 
@@ -97,6 +97,8 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
         f"{names_apart([runs[0], runs[0]])[0][:-4]} (1)",
         names_apart([runs[0]] * 2)[1],
     ]
+    assert file_names(runs) == ["ce/test", "vace/test"]
+    assert file_names([runs[0], tmp_path / "val.parquet"]) == ["test.parquet", "val.parquet"]
     for i, run in enumerate(runs):
         write(run, PRIOR, seed=i)
     assert [m.name for m in evaluate_files(runs)] == ["ce/test", "vace/test"]
