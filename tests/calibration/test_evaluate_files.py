@@ -150,7 +150,7 @@ def test_what_must_be_known_first_is_said_first(tmp_path: Path) -> None:
     data = read_predictions(write(tmp_path / "test.parquet", np.full(3, 1 / 3), rows=3000, seed=1))
     np.savez(tmp_path / "p.npz", logits=softmax(data.logits), labels=data.labels)
     said = CliRunner().invoke(cli, ["calibrate", str(tmp_path / "p.npz"), "--out", str(tmp_path / "c.json")]).output
-    assert said.startswith("Note: `logits` holds probabilities by its values")
+    assert said.startswith("Note: `logits` holds probabilities by its values, and is read as such\n")
     fit_file(write(tmp_path / "val.parquet", PRIOR, rows=3000), "vector").save(tmp_path / "v.json")
     args = ["evaluate", str(tmp_path / "test.parquet"), "--calibrator", str(tmp_path / "v.json")]
     first = CliRunner().invoke(cli, [*args, "--report", str(tmp_path / "r.html")]).output.splitlines()[0]
