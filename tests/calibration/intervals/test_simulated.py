@@ -38,6 +38,8 @@ def test_gaps_have_the_size_asked_for_and_stay_possible(norm: Norm) -> None:
             np.testing.assert_allclose(gap_error(s.share, gap, norm), error, rtol=0.03)
             assert (gap <= s.confidence + 1e-12).all()
             assert (gap >= s.confidence - 1 - 1e-12).all()
+            whole = family.of_size(error)  # and beside the other side, where that is as it was drawn
+            np.testing.assert_allclose(gap_error(s.share, whole, norm), error, rtol=0.03)
 
 
 def test_the_largest_error_by_hand() -> None:
