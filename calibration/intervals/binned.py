@@ -78,7 +78,8 @@ def measure_gaps(
     shown = float(gap_error(sample.share, sample.gap, norm)) if value is None else value
     null = null_errors(sample, norm, draws)
     mean = float(null.mean())
-    measured = Measured(shown, null=mean, null_high=mean + stretch * (float(np.quantile(null, 0.95)) - mean))
+    beyond = stretch * sample.widening * (float(np.quantile(null, 0.95)) - mean)
+    measured = Measured(shown, null=mean, null_high=mean + beyond)
     if norm == "max":
         enough = sample.rows >= _MAX_ROWS
         sample, shapes = sample.only(enough), None if shapes is None else shapes[:, enough]
@@ -117,6 +118,7 @@ def invert(
     most: float = np.inf,
 ) -> Inverted:
     """The test turned around, over every family of true gaps: the lowest low and the highest high."""
+    stretch = stretch * sample.widening
     observed, largest = float(gap_error(sample.share, sample.gap, norm)), min(sample.most(norm), most)
     found = [
         turn_around(observed, largest, observable(f, share_noise=share_noise, stretch=stretch))
