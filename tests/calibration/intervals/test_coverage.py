@@ -89,17 +89,20 @@ def test_class_wise_ece_is_covered_and_never_above_two_over_the_classes(classes:
     assert covered >= BAR[SIMULATIONS[classes]]
 
 
-@pytest.mark.parametrize("tail", [1.0, 100.0])
-def test_a_bias_of_each_of_a_hundred_classes_is_no_chance(tail: float) -> None:
-    """30 data sets; fewer than 25 with probability .0033. By one curve of all classes about half were held."""
-    population = Population(100, "bias", tail)
+@pytest.mark.parametrize(("classes", "tail", "sims", "least"), [(100, 1.0, 30, 25), (10, 100.0, 100, 91)])
+def test_a_bias_of_each_class_is_no_chance(classes: int, tail: float, sims: int, least: int) -> None:
+    """Fewer than 25 of 30 with probability .0033, by one curve of all classes about half. Of ten classes with a long
+    tail 88 of these data sets were held while gaps that are known were scaled with the others (a right interval holds
+    fewer than 91 with probability .06, this one holds 97).
+    """
+    population = Population(classes, "bias", tail)
     true, covered = population.classwise(), 0
-    for _ in range(30):
+    for _ in range(sims):
         m = measure_classwise(population.sample(1000), 15)
         assert m.low is not None
         assert m.high is not None
         covered += m.low <= true <= m.high
-    assert covered >= 25
+    assert covered >= least
 
 
 @pytest.mark.parametrize("rows", [300, 1000])
