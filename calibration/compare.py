@@ -107,7 +107,11 @@ def in_order_of(base: Predictions, other: Predictions, where: str | Path) -> Pre
         raise DataError("does not hold the same labelled ids as the first file", where=where, fix="use one data set")
     ordered = other.rows(np.array([place[id_] for id_ in base.ids], np.intp))
     if not np.array_equal(ordered.labels, base.labels):
-        raise DataError("labels some ids otherwise than the first file", where=where)
+        raise DataError(
+            "labels some ids otherwise than the first file",
+            where=where,
+            fix="two models are compared on the same rows; of different rows leave out --compare",
+        )
     return ordered
 
 

@@ -63,7 +63,7 @@ class Formula:
             raise ConfigError(
                 "the predictions do not say the training prior, which --adjust needs",
                 where=where,
-                fix="make them with calibrant predict, whose file says it",
+                fix="make them with calibrant predict, whose file says it, or import them with --train-prior",
             )
         target = None if target_prior is None else read_target(target_prior, source.class_names, train=train)
         prior = Prior(

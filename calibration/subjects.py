@@ -105,3 +105,9 @@ def names_apart(paths: Sequence[Path]) -> list[str]:
             break
         names = ["/".join(p[-depth:]) if name in same else name for p, name in zip(parts, names, strict=True)]
     return [f"{name} ({i})" if names.count(name) > 1 else name for i, name in enumerate(names, 1)]
+
+
+def file_names(paths: Sequence[Path]) -> list[str]:
+    """The name of each file; where two have one name, what tells them apart."""
+    names = [path.name for path in paths]
+    return names if len(set(names)) == len(names) else names_apart(paths)

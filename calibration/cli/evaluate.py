@@ -267,8 +267,9 @@ class _Found:
             from datetime import datetime
 
             from calibrant.calibration.report.html import html_report
+            from calibrant.calibration.subjects import file_names
 
-            title = "Calibration of " + ", ".join(dict.fromkeys(p.name for p in predictions))
+            title = "Calibration of " + ", ".join(file_names(predictions))
             made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
             write_text(report, html_report(self.models, title=title, bins=self.bins, made=made))
         if json_out is not None:

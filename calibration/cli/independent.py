@@ -45,7 +45,9 @@ def tell_labels(
     if report is not None:
         from datetime import datetime
 
-        title = "Calibration of " + ", ".join(dict.fromkeys(p.name for p in predictions))
+        from calibrant.calibration.subjects import file_names
+
+        title = "Calibration of " + ", ".join(file_names(predictions))
         made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
         write_text(report, html_report(models, title=title, made=made))
     if json_out is not None:

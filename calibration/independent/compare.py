@@ -23,6 +23,7 @@ from calibrant.calibration.independent.files import labels_calibrator, read_labe
 from calibrant.calibration.intervals.means import mean_interval
 from calibrant.calibration.softmax import sigmoid
 from calibrant.calibration.statistics.bins import equal_width, equal_width_index
+from calibrant.calibration.subjects import file_names, names_apart
 from calibrant.errors import ConfigError, DataError
 
 Matrix = NDArray[np.float64]
@@ -88,16 +89,17 @@ def compare_label_files(
     """Each file, plain and through each calibrator, against the first file as it is; rows are matched by id."""
     base: Predictions | None = None
     out = {}
-    for path in paths:
+    maps = names_apart(calibrators)
+    for path, file_name in zip(paths, file_names(paths), strict=True):
         data = read_labels_file(path, asked)[1]
         views: list[tuple[str, Calibrator | None]] = [
-            (f"{path.name}, {c.stem}", labels_calibrator(c, data)) for c in calibrators
+            (f"{file_name}, {label}", labels_calibrator(c, data)) for c, label in zip(calibrators, maps, strict=True)
         ]
         if base is None:
             base = data
         else:
             data = same_rows(base, data, path)
-            views = [(path.name, None), *views]
+            views = [(file_name, None), *views]
         assert base.present is not None  # of independent labels
         for name, calibrator in views:
             z = data.logits if calibrator is None else calibrator.logits(data.logits)
@@ -118,5 +120,9 @@ def same_rows(base: Predictions, other: Predictions, where: str | Path) -> Predi
     assert base.present is not None  # of independent labels
     assert ordered.present is not None
     if not np.array_equal(ordered.present, base.present):
-        raise DataError("labels some ids otherwise than the first file", where=where)
+        raise DataError(
+            "labels some ids otherwise than the first file",
+            where=where,
+            fix="two models are compared on the same rows; of different rows leave out --compare",
+        )
     return ordered

@@ -13,6 +13,7 @@ from calibrant.artifacts.predictions.file import shards_of
 from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.calibration.independent.fit import fit_labels
 from calibrant.calibration.independent.measure import LabelsEvaluation, measure_labels
+from calibrant.calibration.subjects import file_names, names_apart
 from calibrant.calibration.verdict.policy import MARGIN
 from calibrant.errors import CalibrantError, ConfigError, DataError
 
@@ -49,11 +50,14 @@ def evaluate_labels(
     asked: Asked | None = None,
     margin: float = MARGIN,
 ) -> list[LabelsModel]:
-    found = []
-    for path in paths:
+    found, maps = [], names_apart(calibrators)
+    for path, file_name in zip(paths, file_names(paths), strict=True):
         file = _independent(PredictionsFile.open(path, asked=asked, independent=True))
-        found.append(judge_labels(file, name=path.name, bins=bins, margin=margin))
-        found += [judge_labels(file, c, name=f"{path.name}, {c.stem}", bins=bins, margin=margin) for c in calibrators]
+        found.append(judge_labels(file, name=file_name, bins=bins, margin=margin))
+        found += [
+            judge_labels(file, c, name=f"{file_name}, {label}", bins=bins, margin=margin)
+            for c, label in zip(calibrators, maps, strict=True)
+        ]
     return found
 
 

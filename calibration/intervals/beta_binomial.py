@@ -34,12 +34,15 @@ class Curve:
     root: Vector  # (phi, 2, 2), lower triangle with root @ root.T the covariance
 
 
-def accuracies(claim: Vector, hits: Vector, rows: Vector, draws: int, rng: np.random.Generator) -> Vector:
-    """Plausible true accuracies of the cells, (draws, cells)."""
+def accuracies(
+    claim: Vector, hits: Vector, rows: Vector, draws: int, rng: np.random.Generator, moved: Vector | None = None
+) -> Vector:
+    """Plausible true accuracies of the cells, (draws, cells). `moved`: of the claims' logits, in each draw."""
     curve = fit_curve(claim, hits, rows)
     chosen = rng.choice(len(_PHI), size=draws, p=curve.weight)
     theta = curve.mean[chosen] + np.einsum("dij,dj->di", curve.root[chosen], rng.standard_normal((draws, 2)))
-    mean = _sigmoid(theta[:, :1] + theta[:, 1:] * _logit(claim))
+    x = _logit(claim) if moved is None else _logit(claim) + moved
+    mean = _sigmoid(theta[:, :1] + theta[:, 1:] * x)
     phi = _PHI[chosen][:, None]
     drawn: Vector = rng.beta(mean * phi + hits, (1.0 - mean) * phi + (rows - hits))
     return drawn

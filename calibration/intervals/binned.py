@@ -62,6 +62,7 @@ def measure_gaps(
     value: float | None = None,
     draws: int = DRAWS,
     shapes: Vector | None = None,
+    unknown: Vector | None = None,
     share_noise: bool = True,
     stretch: float = 1.0,
     most: float = np.inf,
@@ -70,15 +71,16 @@ def measure_gaps(
     """The error with interval and null value; `value` where the caller has it in full precision.
 
     `most`: a bound on the error beyond that of the bins. `high`: the ECE's upper end, for "over" and "under"; found
-    here where it is not given. `shapes`: plausible gaps, where the caller has drawn them already. `share_noise` and
-    `stretch`: see `simulated.observable`. One row has no interval.
+    here where it is not given. `shapes`: plausible gaps, where the caller has drawn them already; `unknown`: see
+    `simulated.Family`; `share_noise` and `stretch`: see `simulated.observable`. One row has no interval.
     """
     if not len(sample.share):
         return Measured(float("nan") if value is None else value)
     shown = float(gap_error(sample.share, sample.gap, norm)) if value is None else value
     null = null_errors(sample, norm, draws)
     mean = float(null.mean())
-    measured = Measured(shown, null=mean, null_high=mean + stretch * (float(np.quantile(null, 0.95)) - mean))
+    beyond = stretch * sample.widening * (float(np.quantile(null, 0.95)) - mean)
+    measured = Measured(shown, null=mean, null_high=mean + beyond)
     if norm == "max":
         enough = sample.rows >= _MAX_ROWS
         sample, shapes = sample.only(enough), None if shapes is None else shapes[:, enough]
@@ -88,7 +90,7 @@ def measure_gaps(
         shapes = plausible_gaps(sample, draws)
 
     def inverted(of: Norm) -> Inverted:
-        return invert(sample, of, shapes, share_noise=share_noise, stretch=stretch, most=most)
+        return invert(sample, of, shapes, unknown=unknown, share_noise=share_noise, stretch=stretch, most=most)
 
     found = inverted(norm)
     if norm in ("over", "under"):
@@ -112,14 +114,16 @@ def invert(
     norm: Norm,
     shapes: Vector,
     *,
+    unknown: Vector | None = None,
     share_noise: bool = True,
     stretch: float = 1.0,
     most: float = np.inf,
 ) -> Inverted:
     """The test turned around, over every family of true gaps: the lowest low and the highest high."""
+    stretch = stretch * sample.widening
     observed, largest = float(gap_error(sample.share, sample.gap, norm)), min(sample.most(norm), most)
     found = [
         turn_around(observed, largest, observable(f, share_noise=share_noise, stretch=stretch))
-        for f in families(sample, norm, shapes)
+        for f in families(sample, norm, shapes, unknown)
     ]
     return Inverted(min(f.low for f in found), found[0].middle, max(f.high for f in found))

@@ -12,23 +12,30 @@ from calibrant.calibration.statistics.bins import Bins
 
 Vector = NDArray[np.float64]
 Norm = Literal["sum", "over", "under", "rms", "max"]
+_HEAVY = 8.0
 
 
 @dataclass(frozen=True)
 class GapSample:
-    """Bins as an experiment: share, confidence, gap, effective rows, and variance of the confidence in each bin."""
+    """Bins as an experiment: share, confidence, gap, effective rows, and variance of the confidence in each bin.
+
+    `widening`: of what is drawn, where rows weigh differently: sqrt(1 + 8 (1 / effective rows - 1 / rows)). A few heavy
+    rows, right or wrong by chance, say less of their own scatter than as many equal ones.
+    """
 
     share: Vector
     confidence: Vector
     gap: Vector
     rows: Vector
     spread: Vector
+    widening: float = 1.0
 
     @classmethod
     def of(cls, bins: Bins, weight_squares: Vector | None = None, spread: Vector | None = None) -> GapSample:
         """`weight_squares`: sum of squared weights of each bin; `spread`: variance of the confidences in each bin."""
         full = bins.weight > 0
         squares = bins.weight if weight_squares is None else weight_squares
+        lost = max(float(squares.sum() / max(bins.weight.sum() ** 2, 1e-300)) - 1.0 / max(int(bins.rows.sum()), 1), 0.0)
         spread_of = np.zeros(int(full.sum())) if spread is None else np.maximum(spread[full], 0.0)
         return cls(
             bins.share[full],
@@ -36,6 +43,7 @@ class GapSample:
             bins.gap[full],
             np.maximum(bins.weight[full] ** 2 / squares[full], 1.0),
             spread_of,
+            float(np.sqrt(1.0 + _HEAVY * lost)),
         )
 
     @property

@@ -15,7 +15,7 @@ from calibrant.calibration import Calibrator, fit, metrics
 from calibrant.calibration.evaluate_files import evaluate_files
 from calibrant.calibration.fitting import fit_file
 from calibrant.calibration.softmax import softmax
-from calibrant.calibration.subjects import names_apart
+from calibrant.calibration.subjects import file_names, names_apart
 from calibrant.commands.root import cli
 from calibrant.errors import CalibrantError
 
@@ -97,6 +97,8 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
         f"{names_apart([runs[0], runs[0]])[0][:-4]} (1)",
         names_apart([runs[0]] * 2)[1],
     ]
+    assert file_names(runs) == ["ce/test", "vace/test"]
+    assert file_names([runs[0], tmp_path / "val.parquet"]) == ["test.parquet", "val.parquet"]
     for i, run in enumerate(runs):
         write(run, PRIOR, seed=i)
     assert [m.name for m in evaluate_files(runs)] == ["ce/test", "vace/test"]
@@ -148,7 +150,7 @@ def test_what_must_be_known_first_is_said_first(tmp_path: Path) -> None:
     data = read_predictions(write(tmp_path / "test.parquet", np.full(3, 1 / 3), rows=3000, seed=1))
     np.savez(tmp_path / "p.npz", logits=softmax(data.logits), labels=data.labels)
     said = CliRunner().invoke(cli, ["calibrate", str(tmp_path / "p.npz"), "--out", str(tmp_path / "c.json")]).output
-    assert said.startswith("Note: `logits` holds probabilities by its values")
+    assert said.startswith("Note: `logits` holds probabilities by its values, and is read as such\n")
     fit_file(write(tmp_path / "val.parquet", PRIOR, rows=3000), "vector").save(tmp_path / "v.json")
     args = ["evaluate", str(tmp_path / "test.parquet"), "--calibrator", str(tmp_path / "v.json")]
     first = CliRunner().invoke(cli, [*args, "--report", str(tmp_path / "r.html")]).output.splitlines()[0]

@@ -82,6 +82,7 @@ def tell(values: Matrix, *, outcome: Outcome, asked: Kind | None, where: Path) -
 
 
 def _exclusive(values: Matrix, unit: bool, asked: Kind | None, where: Path) -> Told:
+    _check_some_class(values, where)
     precision = precision_of(values)
     sums = values.sum(axis=1)
     one = np.abs(sums - 1) <= precision.row_sum
@@ -219,3 +220,13 @@ def _check_finite(values: Matrix, where: Path) -> None:
         row = int(np.flatnonzero(bad.any(axis=1))[0])
         n = int(bad.any(axis=1).sum())
         raise DataError(f"{n:,} rows hold NaN or infinity, the first is row {row + 1}", where=where, fix="drop them")
+
+
+def _check_some_class(values: Matrix, where: Path) -> None:
+    nothing = np.flatnonzero(np.isneginf(values).all(axis=1))
+    if len(nothing):
+        raise DataError(
+            f"{len(nothing):,} rows rule out every class (nothing but -infinity), the first is row {nothing[0] + 1}",
+            where=where,
+            fix="drop them",
+        )

@@ -100,7 +100,8 @@ def _misnamed(columns: Columns, kind: Kind, asked: Asked) -> tuple[str, ...]:
     names = [name for name in columns.values if name.strip().lower().startswith("logit")]
     if not names:
         return ()
-    return (f"`{names[0]}` holds {kind} by its values, and is read as such; --kind logits insists on the name",)
+    insist = "" if kind == "probabilities" else "; --kind logits insists on the name"  # which these never are
+    return (f"`{names[0]}` holds {kind} by its values, and is read as such{insist}",)
 
 
 def _scores(roles: Roles, where: Path) -> NDArray[np.float64]:

@@ -62,6 +62,9 @@ def test_minus_infinity_in_logits_rules_a_class_out() -> None:
     z[3, 1] = -np.inf
     assert told(z).kind == "logits"
     assert told(z).logits[3, 1] == -np.inf
+    z[7] = -np.inf
+    with pytest.raises(DataError, match=r"preds.npz: 1 rows rule out every class .*the first is row 8"):
+        told(z)
 
 
 def test_percent_is_divided_and_said() -> None:

@@ -59,6 +59,16 @@ def test_paired_differences_match_rows_by_id_and_tell_signal_from_noise(tmp_path
     assert found["nll"]["high"] < 0
     assert "beyond noise" in CliRunner().invoke(evaluate_command, [*files, "--compare"]).stdout
 
+    (tmp_path / "again").mkdir()
+    turned = Predictions(ids, (labels + 1) % classes, fair.logits, source)
+    turned.write(tmp_path / "again" / "fair.parquet")
+    with pytest.raises(DataError, match=r"fair\.parquet: labels some ids otherwise .*leave out --compare"):
+        CliRunner().invoke(
+            evaluate_command, [files[1], str(tmp_path / "again" / "fair.parquet"), "--compare"], catch_exceptions=False
+        )
+    both = [files[1], str(tmp_path / "again" / "fair.parquet"), "--report", str(tmp_path / "r.html")]
+    CliRunner().invoke(evaluate_command, both, catch_exceptions=False)
+    assert f"Calibration of {tmp_path.name}/fair, again/fair<" in (tmp_path / "r.html").read_text()
     fair.rows(np.arange(100)).write(tmp_path / "part.parquet")
     with pytest.raises(DataError, match=r"part\.parquet: does not hold the same labelled ids"):
         CliRunner().invoke(

@@ -98,5 +98,13 @@ def test_files_are_matched_by_id_and_the_command_shows_them(tmp_path: Path) -> N
     assert told["nll"].difference == found["nll"].difference
     through = calibrant.compare(a, Calibrator.load(tmp_path / "t.json"))
     assert through["nll"].difference == pytest.approx(differences["a.npz, t"]["nll"]["difference"])
+    (tmp_path / "other").mkdir()
+    same = write(tmp_path / "other" / "a.npz", 2 * z, y, np.arange(len(y)))
+    names = [f"{tmp_path.name}/a", "other/a"]
+    text = CliRunner().invoke(evaluate, [str(a), str(same), "--compare", "--report", str(tmp_path / "r.html")]).output
+    assert f"{names[0]}: " in text
+    assert f"{names[1]}: " in text
+    assert list(compare_label_files([a, same], [tmp_path / "t.json"])) == [f"{names[0]}, t", names[1], f"{names[1]}, t"]
+    assert f"Calibration of {names[0]}, {names[1]}" in (tmp_path / "r.html").read_text()
     with pytest.raises(DataError, match="same labelled ids"):
         compare_label_files([a, write(tmp_path / "c.npz", z[:100], y[:100], np.arange(100))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -105,6 +106,28 @@ def test_no_error_where_every_bin_lies_on_the_other_side() -> None:
     over = GapSample(one, 0.9 * one, 0.3 * one, 1000 * one, 0 * one)
     assert true_error(over, "under") == 0.0
     assert true_error(over, "over") == pytest.approx(0.3, abs=0.01)
+
+
+def test_one_row_on_the_other_side_says_nothing_about_the_rest() -> None:
+    """One row of 4,000 lies above what it claims, the rest far below: its part of the ECE is hardly more."""
+    p, gap = np.array([0.2, 0.4, 0.6, 0.9]), np.array([-0.8, 0.2, 0.25, 0.2])
+    rows = np.array([1.0, 1300.0, 1300.0, 1399.0])
+    found = measure_gaps(GapSample(rows / rows.sum(), p, gap, rows, 0 * p), "under")
+    assert found.low == 0.0
+    assert found.high is not None
+    assert found.high < 0.01  # 23 % while what it was moved to was added to the other side
+
+
+def test_rows_that_weigh_differently_widen_the_interval_and_what_chance_shows() -> None:
+    sample = GapSample(np.ones(1), np.array([0.9]), np.array([0.3]), np.array([400.0]), np.zeros(1))
+    even, heavy = measure_gaps(sample, "sum"), measure_gaps(replace(sample, widening=1.5), "sum")
+    assert even.low is not None
+    assert even.high is not None
+    assert heavy.low == pytest.approx(0.3 - 1.5 * (0.3 - even.low), abs=0.004)
+    assert heavy.high == pytest.approx(0.3 + 1.5 * (even.high - 0.3), abs=0.004)
+    assert heavy.true_error == pytest.approx(even.true_error, abs=0.002)
+    assert heavy.null == even.null
+    assert (heavy.null_high or 0) - (even.null or 0) == pytest.approx(1.5 * ((even.null_high or 0) - (even.null or 0)))
 
 
 def ece_of_sample(sample: GapSample) -> float:

@@ -8,8 +8,8 @@ import pytest
 from calibrant.calibration.evaluation import evaluate
 from calibrant.calibration.intervals.binned import measure_gaps
 from calibrant.calibration.intervals.classwise import (
-    _ratios,
     cells_of,
+    class_ratios,
     dependence,
     measure_classwise,
     null_dependence,
@@ -63,11 +63,25 @@ def test_how_often_classes_occur_beyond_their_claims_is_told_from_chance() -> No
         gap = 0.5 - np.array(hits) / 1000
         return GapSample(np.full(2, 0.5), np.full(2, 0.5), gap, np.full(2, 1000.0), np.zeros(2))
 
-    found = _ratios(of((750, 250)), np.array([0, 1]))
+    found = class_ratios(of((750, 250)), np.array([0, 1]), 4000)
     assert found is not None
+    ratio, log = found
     a = 1 / ((250**2 - 500) / 500**2)
-    np.testing.assert_allclose(found, [(750 + a) / (500 + a), (250 + a) / (500 + a)])
-    assert _ratios(of((510, 490)), np.array([0, 1])) is None
+    np.testing.assert_allclose(ratio, [(750 + a) / (500 + a), (250 + a) / (500 + a)])
+    np.testing.assert_allclose(log.std(axis=0), 1 / np.sqrt(np.array([750, 250]) + a), rtol=0.05)  # se 1.1 %
+    np.testing.assert_allclose(np.exp(log).mean(axis=0), 1, atol=0.005)
+    assert class_ratios(of((510, 490)), np.array([0, 1]), 10) is None
+
+
+def test_rare_classes_have_a_say_in_how_far_classes_lie_from_their_claims() -> None:
+    """Classes of 900, 50 and 50 claimed rows; the common one occurs as claimed, the rare ones half again and half."""
+    rows = np.array([1800.0, 100.0, 100.0])
+    p, hits = np.full(3, 0.5), np.array([900, 75, 25])
+    found = class_ratios(GapSample(rows / 2000, p, p - hits / rows, rows, 0 * p), np.arange(3), 10)
+    assert found is not None  # each class by the square of its size: less than chance would show
+    each = np.array([-900 / 901, (625 - 50) / 51, (625 - 50) / 51])
+    variance = each.sum() / (900**2 / 901 + 2 * 50**2 / 51)
+    assert found[0][1] == pytest.approx((75 + 1 / variance) / (50 + 1 / variance))
 
 
 def test_one_row_has_no_interval_of_anything_binned() -> None:

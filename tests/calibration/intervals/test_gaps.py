@@ -23,6 +23,8 @@ def test_weighted_rows_count_as_their_effective_number() -> None:
     bins = equal_width(c, np.array([True, True, False]), 2, weights)
     assert GapSample.of(bins, np.array([0.0, 6.0])).rows == pytest.approx([16 / 6])
     assert len(GapSample.of(bins).share) == 1  # the empty bin is left out
+    assert GapSample.of(bins, np.array([0.0, 6.0])).widening == pytest.approx(np.sqrt(1 + 8 * (6 / 16 - 1 / 3)))
+    assert GapSample.of(equal_width(c, c > 0.5, 2)).widening == 1.0
 
 
 def test_the_largest_error_is_that_of_bins_that_are_all_wrong_or_all_right() -> None:

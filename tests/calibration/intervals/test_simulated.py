@@ -38,6 +38,24 @@ def test_gaps_have_the_size_asked_for_and_stay_possible(norm: Norm) -> None:
             np.testing.assert_allclose(gap_error(s.share, gap, norm), error, rtol=0.03)
             assert (gap <= s.confidence + 1e-12).all()
             assert (gap >= s.confidence - 1 - 1e-12).all()
+            whole = family.of_size(error)  # and beside the other side, where that is as it was drawn
+            np.testing.assert_allclose(gap_error(s.share, whole, norm), error, rtol=0.03)
+
+
+def test_gaps_move_by_what_is_unknown_of_them_and_have_the_size_asked_for() -> None:
+    s = sample()
+    drawn, unknown = plausible_gaps(s, 100), np.array([0.001, 0.05, 0.05, 0.05])
+    family = Family(s, "sum", drawn, unknown=unknown)
+    for error in (0.01, 0.08, 0.15, 0.5 * s.most("sum"), 0.97 * s.most("sum")):
+        gap = family.of_size(error)
+        np.testing.assert_allclose(gap_error(s.share, gap, "sum"), error, rtol=0.03)
+        assert (gap <= s.confidence + 1e-12).all()
+        assert (gap >= s.confidence - 1 - 1e-12).all()
+    # by hand: from .135 to .235, the first gap is known, each of the others moves by twice what is unknown of it
+    one = np.array([[0.02, 0.1, 0.2, 0.22]])
+    s = GapSample(np.full(4, 0.25), np.full(4, 0.5), one[0], np.full(4, 50.0), np.zeros(4))
+    gap = Family(s, "sum", one, unknown=np.array([0.0, 0.05, 0.05, 0.1])).of_size(0.235)
+    np.testing.assert_allclose(gap, [[0.02, 0.2, 0.3, 0.42]])
 
 
 def test_the_largest_error_by_hand() -> None:
