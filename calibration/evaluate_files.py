@@ -148,7 +148,7 @@ class _Rows:
         weights = statistics.class_weights
         if crossed is not None:
             data = self._subject.file.read().labelled()
-            return JudgedRows(data.logits.astype(np.float64), crossed[0], crossed[1], len(data), weights)
+            return JudgedRows(data.logits.astype(np.float64), *crossed, len(data), weights, data.groups)
         if self._plain is None:
             self._plain = sample(self._subject.file, statistics.rows)
         plain = self._plain
