@@ -234,7 +234,7 @@ class _Found:
         from calibrant.calibration.verdict.text import verdicts
 
         notes = [f"Note: {note}" for m in self.models for note in m.notes]
-        parts = ["\n".join([*notes, verdicts(self.models)]), text_table(self.models)]
+        parts = ["\n".join([verdicts(self.models), *notes]), text_table(self.models)]
         if self.differences is not None:
             parts.append(difference_table(self.models[0].name, self.differences))
         if self.ood is not None:

@@ -143,18 +143,27 @@ def test_the_file_says_what_it_was_fitted_on(tmp_path: Path) -> None:
     assert {"sha256", "rows_sha256", "rows", "prior", "rows_follow"} <= block["fitted_on"].keys()
 
 
-def test_what_must_be_known_first_is_said_first(tmp_path: Path) -> None:
+def test_the_verdict_is_said_first_and_what_must_be_known_of_it_right_after(tmp_path: Path) -> None:
     """On the command line and in the report: what a file was taken for, and that a calibrator is for other rows."""
     data = read_predictions(write(tmp_path / "test.parquet", np.full(3, 1 / 3), rows=3000, seed=1))
     np.savez(tmp_path / "p.npz", logits=softmax(data.logits), labels=data.labels)
     said = CliRunner().invoke(cli, ["calibrate", str(tmp_path / "p.npz"), "--out", str(tmp_path / "c.json")]).output
-    assert said.startswith("Note: `logits` holds probabilities by its values")
+    verdict, numbers, *_ = said.split("\n\n")
+    assert verdict.startswith("Usable with care: ")
+    assert verdict.splitlines()[-1].startswith("Note: `logits` holds probabilities by its values")
+    assert numbers.startswith("T = ")
     fit_file(write(tmp_path / "val.parquet", PRIOR, rows=3000), "vector").save(tmp_path / "v.json")
     args = ["evaluate", str(tmp_path / "test.parquet"), "--calibrator", str(tmp_path / "v.json")]
-    first = CliRunner().invoke(cli, [*args, "--report", str(tmp_path / "r.html")]).output.splitlines()[0]
-    assert first.startswith("Note: test, v: its confidence is for rows with other class shares than these; ECE goes")
-    assert first.endswith("--adjust 1 --target-prior uniform")
-    assert "other class shares than these; ECE goes" in (tmp_path / "r.html").read_text()
+    verdict = CliRunner().invoke(cli, [*args, "--report", str(tmp_path / "r.html")]).output.split("\n\n")[0]
+    assert verdict.startswith("test, v: ")
+    last = verdict.splitlines()[-1]
+    assert last.startswith("Note: test, v: its confidence is for rows with other class shares than these; ECE goes")
+    assert last.endswith("--adjust 1 --target-prior uniform")
+    page = (tmp_path / "r.html").read_text()
+    assert page.index("other class shares than its calibrator saw") < page.index(
+        "other class shares than these; ECE goes"
+    )
+    assert page.index("other class shares than these; ECE goes") < page.index("<h2>Reliability")
 
 
 def test_an_infinite_loss_is_said(tmp_path: Path) -> None:
