@@ -14,6 +14,7 @@ from calibrant.artifacts.model_card import Prior
 from calibrant.artifacts.predictions import FOLD, OUT_OF_FOLD, Predictions
 from calibrant.calibration.calibrators import Calibrator, fit
 from calibrant.calibration.calibrators.auto import again
+from calibrant.calibration.calibrators.temperature import unsaid
 from calibrant.errors import ConfigError
 from calibrant.shares import class_weights
 
@@ -39,7 +40,8 @@ def cross_fitted(
     for f in numbers:
         test, train = fold == f, fold != f
         w = None if weights is None else weights[train]
-        out[test] = made(logits[train], labels[train], weights=w, **options).logits(logits[test])
+        with unsaid():
+            out[test] = made(logits[train], labels[train], weights=w, **options).logits(logits[test])
     return out
 
 

@@ -131,9 +131,9 @@ def evaluate_subjects(
                 reference=reference,
             )
             plain = plain or model
-            notes = _notes(model, plain, view, subject, call, judged)
+            worse, notes = _notes(model, plain, view, subject, call, judged)
             reading = tuple(f"{name}: {note}" for note in (*subject.file.notes, *unjudged)) if model is plain else ()
-            models.append(replace(model, notes=(*reading, *notes)))
+            models.append(replace(model, notes=(*reading, *notes), worse=worse))
     return models
 
 
@@ -153,7 +153,7 @@ class _Rows:
         weights = statistics.class_weights
         if crossed is not None:
             data = self._subject.file.read().labelled()
-            return JudgedRows(data.logits.astype(np.float64), crossed[0], crossed[1], len(data), weights)
+            return JudgedRows(data.logits.astype(np.float64), *crossed, len(data), weights, data.groups)
         if self._plain is None:
             self._plain = sample(self._subject.file, statistics.rows)
         plain = self._plain
@@ -218,8 +218,11 @@ def _by_group(
 # ---- what must be said before the numbers ----
 
 
-def _notes(model: Model, plain: Model, view: View, subject: Subject, call: Call, judged: Population) -> tuple[str, ...]:
-    notes, source = [], subject.file.source
+def _notes(
+    model: Model, plain: Model, view: View, subject: Subject, call: Call, judged: Population
+) -> tuple[bool, tuple[str, ...]]:
+    """Whether the calibrator, which is for other rows, makes it worse on these; and what must be said, that first."""
+    notes, source = list[str](), subject.file.source
     impossible = model.evaluation.zero_probability_labels
     if impossible:
         notes.append(
@@ -238,16 +241,17 @@ def _notes(model: Model, plain: Model, view: View, subject: Subject, call: Call,
         )
     shifted = model.verdict is not None and any(c.kind == "prior-shift" for c in model.verdict.causes)
     if view.formula.calibrator is None or not shifted:
-        return tuple(notes)
+        return False, tuple(notes)
     before, after = (m.evaluation.metrics["ece"].value for m in (plain, model))
     effect = f"; ECE goes from {100 * before:.2f} to {100 * after:.2f} %" + (
         ", which is worse" if after > before else ""
     )
-    notes.append(
+    notes.insert(
+        0,
         f"{model.name}: its confidence is for rows with other class shares than these{effect}. For these: "
-        + _right_call(call, source, judged)
+        + _right_call(call, source, judged),
     )
-    return tuple(notes)
+    return after > before, tuple(notes)
 
 
 def _meant(formula: Formula, source: Source, adjust: float | None) -> Population | None:

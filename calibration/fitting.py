@@ -28,7 +28,7 @@ from calibrant.calibration.metrics.table import METRICS
 from calibrant.calibration.populations import Population, other_shares
 from calibrant.calibration.softmax import softmax
 from calibrant.calibration.statistics.accumulate import statistics_of
-from calibrant.calibration.statistics.row_groups import of_rows, worth_judging
+from calibrant.calibration.statistics.row_groups import Columns, of_rows, worth_judging
 from calibrant.calibration.statistics.sidecar import refuse_weights
 from calibrant.calibration.verdict.case import Case, JudgedRows, Trial
 from calibrant.calibration.verdict.judge import judge
@@ -108,7 +108,7 @@ def judged_fit(
         head_medium_tail(source.train_prior),
         judged_groups(of_rows(held_out, y, data.groups, groups), found, bins),
         applied="calibrator",
-        rows=partial(_judged_rows, z, held_out, y, judged),
+        rows=partial(_judged_rows, z, held_out, y, judged, data.groups),
         trials=() if rows_follow == "train" else _trials(call, Formula(z.shape[1], calibrator, prior), file, y, judged),
         labels_call=call.labels(margin),
     )
@@ -176,9 +176,13 @@ def _with_doubt(calibrator: Calibrator, data: Predictions, source: Source, befor
 
 
 def _judged_rows(
-    z: NDArray[Any], held_out: NDArray[np.float64], y: NDArray[np.int64], weights: NDArray[np.float64] | None
+    z: NDArray[Any],
+    held_out: NDArray[np.float64],
+    y: NDArray[np.int64],
+    weights: NDArray[np.float64] | None,
+    groups: Columns,
 ) -> JudgedRows:
-    return JudgedRows(z.astype(np.float64), held_out, y, len(y), weights).fewer(MOST_ROWS)
+    return JudgedRows(z.astype(np.float64), held_out, y, len(y), weights, groups).fewer(MOST_ROWS)
 
 
 def _trials(

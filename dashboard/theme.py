@@ -44,10 +44,14 @@ DARK = Palette(
 )
 
 
-# What Streamlit has no option for. Its buttons over a chart or a table would cover the sentence above it; the button
-# that opens the menu on a phone is a bare ">>".
+# What Streamlit has no option for. Its buttons over a chart or a table would cover what stands above it, and inside a
+# chart the marks of the surest rows: those of a chart come into the gap below it. The button that opens the menu on a
+# phone is a bare ">>".
 STYLE = """<style>
 [data-testid="stElementToolbar"] { top: 0.1rem; right: 0.1rem; }
+[data-testid="stFullScreenFrame"]:has([data-testid="stVegaLiteChart"]) [data-testid="stElementToolbar"] {
+    top: auto !important; bottom: -1.1rem;
+}
 [data-testid="stVegaLiteChart"] { margin-bottom: -1.2rem; }
 [data-testid="stExpandSidebarButton"] { width: auto; }
 [data-testid="stExpandSidebarButton"]::after { content: "Menu"; font-size: 0.95rem; margin-left: 0.3rem; }

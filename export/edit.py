@@ -6,6 +6,7 @@ torch nor the onnx package, nor the run that the file came from.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import time
@@ -213,7 +214,10 @@ def _open(path: str | Path, out: str | Path | None) -> tuple[OnnxFile, ModelCard
 
 
 def _restamped(file: OnnxFile, card: ModelCard, what: str, out: str | Path | None) -> ModelCard:
-    card = noted(card, what)
+    """With another card alone: it answers as before, so its history names the file that it was, as logs know it."""
+    with file.path.open("rb") as stream:
+        was = hashlib.file_digest(stream, "sha256").hexdigest()
+    card = noted(card, what, from_file=was)
     rewrite(file, out or file.path, metadata=lambda _: {KEY: card.to_json()})
     return card
 
@@ -286,9 +290,9 @@ def _run(model: bytes, feeds: Mapping[str, NDArray[np.float32]]) -> NDArray[np.f
     return np.asarray(softmax(run.run(["logits"], {k: v for k, v in feeds.items() if k in names})[0]), np.float64)
 
 
-def noted(card: ModelCard, what: str) -> ModelCard:
+def noted(card: ModelCard, what: str, **more: str) -> ModelCard:
     """The card with one more line of provenance."""
-    entry = {"when": _now(), "what": what, "from_hash": card.hashes.get("graph")}
+    entry = {"when": _now(), "what": what, "from_hash": card.hashes.get("graph"), **more}
     return replace(card, history=(*card.history, entry))
 
 

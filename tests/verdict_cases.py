@@ -178,6 +178,19 @@ def _shift_and_too_sure(folder: Path) -> Prepared:
     return Prepared("a shift, and too sure", path, None, "not-trusted", "prior-shift", "adjust")
 
 
+def _swapped(folder: Path) -> Prepared:
+    """Somebody else's labels, in which two classes stand in the other order."""
+    z, y = rows(4000, seed=17)
+    path = write(folder, "test", z, np.array([0, 1, 2, 7, 4, 5, 6, 3, 8, 9])[y])
+    return Prepared("swapped classes", path, None, "not-trusted", "class", "order")
+
+
+def _from_one(folder: Path) -> Prepared:
+    """Labels that were counted from one, the last of them taken for the first."""
+    z, y = rows(4000, seed=18)
+    return Prepared("off by one", write(folder, "test", z, (y + 1) % 10), None, "not-trusted", "ranking", "order")
+
+
 CASES: dict[str, Callable[[Path], Prepared]] = {
     "calibrated": _calibrated, "over-confident": _over_confident, "under-confident": _under_confident,
     "prior shift": _prior_shift, "harmful calibrator": _harmful, "in-sample": _in_sample, "forty rows": _forty_rows,
@@ -185,6 +198,7 @@ CASES: dict[str, Callable[[Path], Prepared]] = {
     "drift in the log": _drift, "foreign pictures": _foreign, "the surest tenth": _surest_tenth,
     "rows of one class": _one_class, "trained on a tail": _trained_on_a_tail,
     "a shift, and too sure": _shift_and_too_sure,
+    "swapped classes": _swapped, "off by one": _from_one,
 }  # fmt: skip
 
 

@@ -15,6 +15,9 @@ the gradient is at rounding level and says so in the certificate.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -30,6 +33,7 @@ from calibrant.calibration.inputs import Floats, Labels, Weights
 from calibrant.calibration.softmax import row_dots
 
 log = logging.getLogger(__name__)
+_UNSAID: ContextVar[bool] = ContextVar("unsaid", default=False)
 
 LOWEST, HIGHEST = 1e-2, 1e2  # of T; beyond, the data want no finite temperature
 _STEADY_ROWS = 512
@@ -39,6 +43,16 @@ _SEPARATED = f"the logits separate the labels: the NLL falls until T = {LOWEST:g
 # Logits in flight: 256 KB in float64 stay in the second-level cache; with many classes longer rows of work pay more.
 _CHUNK_FEW, _CHUNK_MANY = 1 << 15, 1 << 16
 _START_ROWS, _START_NUMBERS = 16384, 1 << 20
+
+
+@contextmanager
+def unsaid() -> Iterator[None]:
+    """Fits inside keep their notes to themselves: those of parts of the rows would say one thing five times."""
+    token = _UNSAID.set(True)
+    try:
+        yield
+    finally:
+        _UNSAID.reset(token)
 
 
 @dataclass(frozen=True)
@@ -70,7 +84,7 @@ def fit_temperature(
     if steady or (steady is None and vague):
         said = "the rows hardly tell T: a prior around 1.6 had a part in it" if vague else None
         found = replace(found, temperature=steadied(logits, labels, weights, offset=offset), note=said)
-    if found.note:
+    if found.note and not _UNSAID.get():
         log.warning("temperature: %s", found.note)
     fit = asdict(found)
     return {"temperature": fit.pop("temperature")}, fit

@@ -185,11 +185,11 @@ def fit_command(
     if as_json:
         click.echo(calibrator.to_json(), nl=False)
     else:
-        notes = "".join(f"Note: {note}\n" for note in fitted.notes)
+        notes = "".join(f"\nNote: {note}" for note in fitted.notes)
         account = fit_account(calibrator)
         if found is not None:
             account += f"\n{carried_lines(found)}" + (f"\nRobust: {method}." if robust else "")
-        click.echo(f"{notes}{verdict_lines(fitted.verdict)}\n\n{account}\nWrote {out}")
+        click.echo(f"{verdict_lines(fitted.verdict)}{notes}\n\n{account}\nWrote {out}")
 
 
 calibrate.add_command(by_group_command)

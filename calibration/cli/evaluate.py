@@ -245,8 +245,9 @@ class _Found:
         from calibrant.calibration.report.tables import difference_table, ood_table, text_table
         from calibrant.calibration.verdict.text import verdicts
 
-        notes = [f"Note: {note}" for m in self.models for note in m.notes]
-        parts = ["\n".join([*notes, verdicts(self.models)]), text_table(self.models)]
+        first = [f"Note: {note}" for m in self.models for note in m.headline]
+        notes = [f"Note: {note}" for m in self.models for note in m.remarks]
+        parts = ["\n".join([*first, verdicts(self.models), *notes]), text_table(self.models)]
         if self.differences is not None:
             parts.append(difference_table(self.models[0].name, self.differences))
         if self.ood is not None:

@@ -44,6 +44,16 @@ class Model:
     notes: tuple[str, ...] = ()  # what must be known before the numbers are believed
     verdict: Verdict | None = None
     reference: bool = False  # as it was without the calibrator that stands beside it
+    worse: bool = False  # than without its calibrator, which is for other rows: the first note says so and what to call
+
+    @property
+    def headline(self) -> tuple[str, ...]:
+        """The note that comes before the verdict: who reads one line only must not miss it."""
+        return self.notes[: int(self.worse)]
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        return self.notes[int(self.worse) :]
 
 
 def reliability_figure(models: Sequence[Model], *, bins: int = 15) -> Figure:

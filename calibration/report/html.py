@@ -54,8 +54,9 @@ def html_report(models: Sequence[Model], *, title: str, bins: int, made: str, mo
     parts = [
         f"<h1>{escape(title)}</h1>",
         f'<p class="quiet">{escape(made)} · calibrant {escape(__version__)}</p>',
-        *(f"<p>{escape(note)}</p>" for m in models for note in m.notes),
+        *(f"<p>{escape(note)}</p>" for m in models for note in m.headline),
         *(verdict_block(m) for m in sorted(models, key=lambda m: m.reference)),  # what is used comes first
+        *(f"<p>{escape(note)}</p>" for m in models for note in m.remarks),
         *more,
         "<h2>Reliability</h2>",
         _picture(pictures, "Reliability diagrams with histograms of confidence"),

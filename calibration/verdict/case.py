@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ class JudgedRows:
     labels: Labels
     of: int
     weights: NDArray[np.float64] | None = None  # of each class, where a target prior counts
+    groups: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # a value for each row
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -37,7 +39,8 @@ class JudgedRows:
         chosen = np.sort(np.random.default_rng(0).permutation(len(self))[:rows])
         plain = self.plain[chosen]
         judged = plain if self.judged is self.plain else self.judged[chosen]
-        return JudgedRows(plain, judged, self.labels[chosen], self.of, self.weights)
+        groups = {column: [values[i] for i in chosen] for column, values in self.groups.items()}
+        return JudgedRows(plain, judged, self.labels[chosen], self.of, self.weights, groups)
 
 
 @dataclass(frozen=True)

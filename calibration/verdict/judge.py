@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from calibrant.calibration.verdict.case import Case
 from calibrant.calibration.verdict.causes.confidence import excess_cause, few_rows_cause, halves_cause
@@ -16,6 +17,7 @@ from calibrant.calibration.verdict.causes.where import worst_range
 from calibrant.calibration.verdict.level import capped, level_of
 from calibrant.calibration.verdict.policy import MARGIN
 from calibrant.calibration.verdict.remedies.more_labels import more_labels
+from calibrant.calibration.verdict.remedies.order import order_trial
 from calibrant.calibration.verdict.remedies.tried import Tried, tried
 from calibrant.calibration.verdict.sentence import sentence
 from calibrant.calibration.verdict.verdict import Cause, CauseKind, Level, Remedy, Verdict
@@ -46,7 +48,7 @@ def judge(case: Case, *, margin: float = MARGIN) -> Verdict:
     found += _with_row_groups(case, _off(case, level, parts, alone=raw == "trusted"), apart, alone=raw == "trusted")
     if level == "not-trusted" and not (parts or apart):
         found = _with_both_sides(case, found)
-    helping = tried(case, _to_mend(found), margin=margin)
+    helping = _in_other_order(case, found, margin) or tried(case, _to_mend(found), margin=margin, causes=found)
     causes = _by_evidence(found, helping, fitted=case.applied is not None)
     remedies = _by_cause(helping, causes)
     if not helping and causes and causes[0].kind in _WHOLE:
@@ -120,6 +122,13 @@ def _with_row_groups(case: Case, found: list[Cause], apart: Sequence[Cause], *, 
     whole, clearest = Excess.of(case.statistics).gap, apart[0].evidence
     most = (whole - clearest["gap"] * clearest["share"]) / whole < _LEFT if whole else True
     return [*apart, *found] if alone or most else [*found, *apart]
+
+
+def _in_other_order(case: Case, found: Sequence[Cause], margin: float) -> list[Tried]:
+    """Where classes stand for others, nothing else is tried: a map of such rows would learn the mistake."""
+    signs = ("labelled" in c.evidence or (c.kind == "ranking" and "accuracy" in c.evidence) for c in found)
+    trial = order_trial(case) if any(signs) and not case.in_sample else None
+    return [] if trial is None else tried(replace(case, trials=[trial]), [c.kind for c in found], margin=margin)
 
 
 def _to_mend(found: Sequence[Cause]) -> list[CauseKind]:

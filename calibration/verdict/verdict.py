@@ -12,7 +12,7 @@ CauseKind = Literal[
     "over-confident", "under-confident", "prior-shift", "harmful-calibrator", "in-sample", "too-few-rows", "class",
     "group", "ranking",
 ]  # fmt: skip
-RemedyKind = Literal["recalibrate", "leave-out", "adjust", "cross-fit", "labels"]
+RemedyKind = Literal["recalibrate", "leave-out", "adjust", "cross-fit", "labels", "order"]
 
 JUDGED_SHIFT = "judged_shift"  # beside a kept verdict: what the formula that was judged subtracts from the logits
 LEVELS: tuple[Level, ...] = ("not-trusted", "unknown", "care", "trusted")  # from worst to best

@@ -21,6 +21,8 @@ def more_or_less(gap: float) -> str:
 
 
 def span(ece: Measured) -> str:
-    """2 % (0 to 3.1; chance explains 1.8)"""
-    limits = "" if ece.low is None or ece.high is None else f"{figure(ece.low)} to {figure(ece.high)}; "
+    """2 % (0 to 3.1; chance explains 1.8). An interval that is a point is not said: it is an accident."""
+    limits = ""
+    if ece.low is not None and ece.high is not None and figure(ece.high) != "0":
+        limits = f"{figure(ece.low)} to {figure(ece.high)}; "
     return f"{figure(ece.value)} % ({limits}chance explains {figure(ece.null or 0.0)})"

@@ -52,7 +52,11 @@ def _controls(folder_index: FolderIndex, everyone: Sequence[Run | Model], *, lab
     first, second, third = st.columns([4, 3, 4])
     with first:
         name = controls.choose(
-            "Run or deployed file", [o.name for o in everyone], key="run", help="A folder with predictions, or a file."
+            "Run or deployed file",
+            [o.name for o in everyone],
+            key="run",
+            default=next((o.name for o in everyone if isinstance(o, Model)), None),
+            help="A folder with predictions, or a file.",
         )
     owner = next(o for o in everyone if o.name == name)
     run, offered = deployed.rows_of(folder_index, owner)

@@ -48,3 +48,13 @@ def test_shares_elsewhere_leave_the_fold_out():
     for chosen, shares in shares_elsewhere(labels, 2, folds=2):
         counts = np.bincount(labels[~chosen], minlength=2) + 0.5
         assert shares == pytest.approx(counts / counts.sum())
+
+
+def test_what_single_folds_have_to_note_is_not_said(caplog):
+    """All rows are right, so no fold tells T: the fit on all rows says so, once."""
+    z = np.random.default_rng(0).normal(size=(600, 3))
+    y = z.argmax(axis=1)
+    cross_fitted("temperature", z, y)
+    assert caplog.messages == []
+    assert "hardly tell T" in fit("temperature", z, y).fit["note"]
+    assert len(caplog.messages) == 1

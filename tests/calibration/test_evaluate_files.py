@@ -22,11 +22,11 @@ from calibrant.errors import CalibrantError
 PRIOR = np.array([0.6, 0.3, 0.1])
 
 
-def write(path: Path, shares: np.ndarray, *, rows: int = 600, seed: int = 0) -> Path:
+def write(path: Path, shares: np.ndarray, *, rows: int = 600, seed: int = 0, sharpness: float = 2.0) -> Path:
     """Over-confident logits of a model trained on PRIOR; rows with the class shares asked for."""
     rng = np.random.default_rng(seed)
     y = rng.choice(3, rows, p=shares)
-    z = 2 * (1.5 * np.eye(3)[y] + rng.normal(size=(rows, 3)) + np.log(PRIOR))
+    z = sharpness * (1.5 * np.eye(3)[y] + rng.normal(size=(rows, 3)) + np.log(PRIOR))
     path.parent.mkdir(parents=True, exist_ok=True)
     ids = tuple(f"{seed}-{i}" for i in range(rows))
     Predictions(ids, y, z.astype(np.float32), Source(("a", "b", "c"), tuple(PRIOR.tolist()))).write(path)
@@ -145,18 +145,33 @@ def test_the_file_says_what_it_was_fitted_on(tmp_path: Path) -> None:
     assert {"sha256", "rows_sha256", "rows", "prior", "rows_follow"} <= block["fitted_on"].keys()
 
 
-def test_what_must_be_known_first_is_said_first(tmp_path: Path) -> None:
-    """On the command line and in the report: what a file was taken for, and that a calibrator is for other rows."""
+def test_the_verdict_is_said_first_unless_the_calibrator_makes_it_worse(tmp_path: Path) -> None:
+    """What a file was taken for stands right after it; that a calibrator is for other rows, and harms, before it."""
     data = read_predictions(write(tmp_path / "test.parquet", np.full(3, 1 / 3), rows=3000, seed=1))
     np.savez(tmp_path / "p.npz", logits=softmax(data.logits), labels=data.labels)
     said = CliRunner().invoke(cli, ["calibrate", str(tmp_path / "p.npz"), "--out", str(tmp_path / "c.json")]).output
-    assert said.startswith("Note: `logits` holds probabilities by its values, and is read as such\n")
+    verdict, numbers, *_ = said.split("\n\n")
+    assert verdict.startswith("Usable with care: ")
+    assert verdict.splitlines()[-1].startswith("Note: `logits` holds probabilities by its values, and is read as such")
+    assert numbers.startswith("T = ")
     fit_file(write(tmp_path / "val.parquet", PRIOR, rows=3000), "vector").save(tmp_path / "v.json")
     args = ["evaluate", str(tmp_path / "test.parquet"), "--calibrator", str(tmp_path / "v.json")]
-    first = CliRunner().invoke(cli, [*args, "--report", str(tmp_path / "r.html")]).output.splitlines()[0]
-    assert first.startswith("Note: test, v: its confidence is for rows with other class shares than these; ECE goes")
+    shift = "Note: test, v: its confidence is for rows with other class shares than these; ECE goes"
+    verdict = CliRunner().invoke(cli, args).output.split("\n\n")[0]
+    assert verdict.startswith("test, v: ")
+    assert verdict.splitlines()[-1].startswith(shift)
+    write(tmp_path / "test.parquet", np.full(3, 1 / 3), rows=3000, seed=1, sharpness=1.0)
+    write(tmp_path / "val.parquet", PRIOR, rows=3000, sharpness=0.7)
+    fit_file(tmp_path / "val.parquet", "vector").save(tmp_path / "v.json")
+    first, second, *_ = CliRunner().invoke(cli, [*args, "--report", str(tmp_path / "r.html")]).output.splitlines()
+    assert first.startswith(shift)
+    assert ", which is worse. " in first
     assert first.endswith("--adjust 1 --target-prior uniform")
-    assert "other class shares than these; ECE goes" in (tmp_path / "r.html").read_text()
+    assert second.startswith("test, v: ")
+    page = (tmp_path / "r.html").read_text()
+    assert page.index("other class shares than these; ECE goes") < page.index(
+        "other class shares than its calibrator saw"
+    )
 
 
 def test_an_infinite_loss_is_said(tmp_path: Path) -> None:

@@ -197,3 +197,30 @@ def test_production_shows_latency_and_follows_its_reference(tab: Tab, runs: Path
     tab.choose("Compare confidence with", "nothing", address="reference=none")
     tab.gone(legend)
     tab.check()
+
+
+_COVERED = """n => {
+    const chart = document.querySelectorAll('[data-testid=stVegaLiteChart]')[n];
+    const bar = chart.closest('[data-testid=stFullScreenFrame]').querySelector('[data-testid=stElementToolbar]');
+    const box = bar.querySelector('[data-testid=stElementToolbarButtonContainer]').getBoundingClientRect();
+    const over = b => b.width && b.left < box.right && b.right > box.left && b.top < box.bottom && b.bottom > box.top;
+    const said = 'svg text, svg path[aria-roledescription], button, p, label, input, [role=slider]';
+    return [...document.querySelectorAll(said)].filter(e => !bar.contains(e) && over(e.getBoundingClientRect())).map(
+        e => e.textContent || e.ariaLabel || e.tagName);
+}"""
+
+
+def test_the_buttons_of_a_chart_cover_nothing(tab: Tab) -> None:
+    for address, charts in (("reliability?run=leaves", 4), ("decide?run=leaves/model.onnx", 1)):
+        tab.open(address)
+        tab.drawn()
+        found = tab.page.locator("[data-testid=stVegaLiteChart]")
+        assert found.count() == charts
+        for n in range(charts):
+            found.nth(n).hover()
+            buttons = (
+                found.nth(n).locator("xpath=ancestor::*[@data-testid='stFullScreenFrame'][1]").get_by_role("button")
+            )
+            tab.see(buttons)
+            assert tab.page.evaluate(_COVERED, n) == [], (address, n)
+    tab.check()

@@ -137,6 +137,9 @@ def test_every_edit_is_written_down_and_leaves_the_weights(deployed: Path, model
     assert after.card().hashes == {**after.hashes(), "block": after.card().to_dict()["hashes"]["block"]}
     assert after.hash_weights() == before.hashes["weights"]
     assert after.hash_graph() != before.hashes["graph"]
+    assert not any("from_file" in h for h in card.history)  # it answers otherwise than the file that it was
+    was = hashlib.sha256(model.read_bytes()).hexdigest()
+    assert edit.set_threshold(model, 0.5).history[-1]["from_file"] == was
 
 
 def test_threshold_and_names_touch_the_metadata_only(model: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,13 +20,15 @@ def sample(file: PredictionsFile, labelled: int) -> JudgedRows:
     most = min(MOST_ROWS, max(_NUMBERS // classes, 500))
     share = most / labelled
     rng = np.random.default_rng(0)
-    logits, labels = [], []
+    logits, labels, groups = [], [], dict[str, list[Any]]()
     for batch in file.batches(max(1024, _BATCH // classes)):
         part = batch.labelled()
         chosen = np.arange(len(part)) if share >= 1 else np.flatnonzero(rng.random(len(part)) < share)
         logits.append(part.logits[chosen])
         labels.append(part.labels[chosen])
+        for column, values in part.groups.items():
+            groups.setdefault(column, []).extend(values[i] for i in chosen)
     z: NDArray[np.floating] = np.concatenate(logits)
     y: Labels = np.concatenate(labels)
     plain: Matrix = z.astype(np.float64)
-    return JudgedRows(plain, plain, y, labelled)
+    return JudgedRows(plain, plain, y, labelled, groups=groups)

@@ -12,8 +12,9 @@ from calibrant.calibration.metrics.binned_errors import ece_of
 from calibrant.calibration.statistics.accumulate import statistics_of
 from calibrant.calibration.verdict.case import Case, JudgedRows, Matrix, Trial
 from calibrant.calibration.verdict.causes.harm import Change, nll_change
-from calibrant.calibration.verdict.level import level_of
-from calibrant.calibration.verdict.verdict import CauseKind, Remedy
+from calibrant.calibration.verdict.level import capped, level_of
+from calibrant.calibration.verdict.remedies.left import left_off
+from calibrant.calibration.verdict.verdict import Cause, CauseKind, Remedy
 from calibrant.calibration.verdict.words import figure, span
 from calibrant.errors import CalibrantError
 from calibrant.progress import progress
@@ -40,8 +41,9 @@ def rows_tried(rows: JudgedRows) -> JudgedRows:
     return rows.fewer(min(_MOST_ROWS, max(_NUMBERS // rows.plain.shape[1], 500)))
 
 
-def tried(case: Case, kinds: Sequence[CauseKind], *, margin: float) -> list[Tried]:
-    """The trials against these causes that help; all on the same rows, cross-fitted.
+def tried(case: Case, kinds: Sequence[CauseKind], *, margin: float, causes: Sequence[Cause] = ()) -> list[Tried]:
+    """The trials against these kinds of causes that help; all on the same rows, cross-fitted. `causes`: what is said of
+    single classes and groups, of which each remedy says what it leaves.
 
     Helps: the interval of the paired change of NLL lies below 0, and the error freed of noise does not grow.
     """
@@ -64,7 +66,8 @@ def tried(case: Case, kinds: Sequence[CauseKind], *, margin: float) -> list[Trie
             continue
         ece, change = _ece(after, rows, case.evaluation.bins), nll_change(rows.judged, after, rows.labels, rows.weights)
         if trial.kind == "cross-fit" or _helps(now, ece, change):
-            remedy = _remedy(trial, now, ece, change, rows, margin)
+            remains = left_off(case, causes, rows, after, margin=margin)
+            remedy = _remedy(trial, now, ece, change, rows, margin, remains)
             left = (ece.true_error or 0.0) / now.true_error if now.true_error else 0.0
             found.append(Tried(remedy, trial.against, -change.mean, left))
     return found
@@ -80,11 +83,14 @@ def _ece(logits: Matrix, rows: JudgedRows, bins: int) -> Measured:
     return told(measure_gaps(gap_sample(s, bins), "sum", value=ece_of(s.bins(bins))), s)
 
 
-def _remedy(trial: Trial, now: Measured, ece: Measured, change: Change, rows: JudgedRows, margin: float) -> Remedy:
+def _remedy(
+    trial: Trial, now: Measured, ece: Measured, change: Change, rows: JudgedRows, margin: float, left: str | None
+) -> Remedy:
     on = f"{len(rows):,} rows" if len(rows) == rows.of else f"{len(rows):,} of the {rows.of:,} rows"
     text = f"{trial.text}: the ECE goes from {figure(now.value)} to {span(ece)}, tried on {on}, each judged by others."
+    level = level_of(ece, margin)
     gives = {
-        "ece": ece.to_dict(), "nll": change.to_dict(), "level": level_of(ece, margin), "rows": len(rows),
-        "of_rows": rows.of,
+        "ece": ece.to_dict(), "nll": change.to_dict(), "level": level if left is None else capped(level),
+        "rows": len(rows), "of_rows": rows.of,
     }  # fmt: skip
-    return Remedy(trial.kind, trial.command, text, gives)
+    return Remedy(trial.kind, trial.command, text if left is None else f"{text} {left}", gives)

@@ -44,6 +44,7 @@ def _grid(lines: Sequence[Line], waiting: list[Waiting]) -> None:
 
 def _card(line: Line, waiting: list[Waiting]) -> None:
     subject, s = line.subject, line.summary
+    st.markdown(f"**{plain(short(subject.name, 60))}** · {plain(short(subject.formula, 60))}")
     place = st.empty()
     if s is not None and subject.scored is not None:
         known = verdicts.known(subject.scored)
@@ -52,14 +53,13 @@ def _card(line: Line, waiting: list[Waiting]) -> None:
             waiting.append((place, line))
     elif subject.predictions is None:
         place.badge("No predictions of its weights", icon=":material/help:", color="gray")
-    st.markdown(f"**{plain(short(subject.name, 60))}** · {plain(short(subject.formula, 60))}")
     if s is not None:
         last = s.ece_after or s.ece
         st.markdown(
             f"Accuracy {elements.percent(s.accuracy.value, 1)} · ECE {elements.percent(last.value, 1)}, if calibrated "
             f"{elements.percent(last.null, 1)}"
         )
-    judged = "" if s is None or subject.predictions is None else f"{s.rows:,} {plain(subject.predictions.name)} rows"
+    judged = "" if s is None or subject.predictions is None else f"{s.rows:,} rows of {plain(subject.predictions.name)}"
     facts = [f"{'seed ' * (name == 'seed')}{plain(short(v, 32))}" for name, v in subject.facts.items() if v]
     st.markdown(":small[" + " · ".join(filter(None, [*facts, judged])) + "]")
     if s is not None and st.button("Open", key=f"open-{subject.key}", icon=":material/arrow_forward:"):
@@ -81,6 +81,7 @@ def judge(waiting: Sequence[Waiting], lines: Sequence[Line]) -> None:
     if not todo:
         return
     bar = st.progress(0.0) if len(todo) > 2 else None
+    news = False
     for n, (place, line) in enumerate(todo):
         if bar is not None:
             bar.progress(n / len(todo), text=f"Judged {n} of {len(todo)}")
@@ -91,6 +92,10 @@ def judge(waiting: Sequence[Waiting], lines: Sequence[Line]) -> None:
             if place is not None:
                 place.markdown(elements.said(error))
             continue
+        news = True
         if place is not None:
             _say(place, found)
-    st.rerun()
+    if bar is not None:
+        bar.empty()
+    if news:  # else it would be judged again and again
+        st.rerun()

@@ -99,7 +99,7 @@ def _where(line: Line) -> str:
     predictions, summary = line.subject.predictions, line.summary
     if predictions is None or summary is None:
         return "none"
-    return f"{summary.rows:,} {plain(predictions.name)} rows"
+    return f"{summary.rows:,} rows of {plain(predictions.name)}"
 
 
 def _default(named: Mapping[str, Line]) -> list[str]:

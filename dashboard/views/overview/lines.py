@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,8 +23,10 @@ from calibrant.dashboard.numbers.measures import Summary
 from calibrant.dashboard.numbers.subjects import Subject
 from calibrant.dashboard.widgets import controls, elements, level
 from calibrant.dashboard.widgets.go import go
+from calibrant.dashboard.widgets.markdown_escape import plain, short
 from calibrant.errors import CalibrantError
 
+_PATIENCE = 1.0  # seconds, after which the page says how far it is
 _NUMBERS = {
     "Accuracy (%)": metric("accuracy").help,
     "Balanced accuracy (%)": metric("balanced_accuracy").help,
@@ -97,7 +100,12 @@ def _nll(s: Summary) -> float:
 def measured(found: Sequence[Subject], troubles: list[Trouble]) -> list[Line]:
     """Lines with numbers; what cannot be measured becomes a trouble."""
     lines = []
-    for subject in found:
+    place, begun = st.empty(), time.monotonic()
+    for n, subject in enumerate(found):
+        if time.monotonic() - begun > _PATIENCE:
+            place.progress(
+                n / len(found), text=f"Measured {n} of {len(found)}: {plain(short(subject.name, 60))} is next"
+            )
         summary = None
         try:
             if (scored := subject.scored) is not None:
@@ -105,7 +113,14 @@ def measured(found: Sequence[Subject], troubles: list[Trouble]) -> list[Line]:
         except CalibrantError as error:
             troubles.append(Trouble(f"{subject.name}, {subject.formula}", error.what, error.fix or ""))
         lines.append(Line(subject, summary))
+    place.empty()
     return lines
+
+
+def by_group(lines: Sequence[Line], grouped: str) -> list[Line]:
+    """In the order that they have, but each group's together."""
+    places = {name: k for k, name in enumerate(dict.fromkeys(line.group(grouped) for line in lines))}
+    return sorted(lines, key=lambda line: places[line.group(grouped)])
 
 
 def cells(line: Line) -> dict[str, Any]:
@@ -160,9 +175,12 @@ def frame(lines: Sequence[Line]) -> pd.DataFrame:
     return found[[c for c in found if c in always or found[c].notna().any()]]
 
 
-def table(lines: Sequence[Line]) -> None:
-    """All numbers; a click on a line opens it."""
+def table(lines: Sequence[Line], grouped: str) -> None:
+    """All numbers; a click on a line opens it. Groups stand together, and what makes them beside the name."""
+    lines = lines if grouped == "none" else by_group(lines, grouped)
     shown = frame(lines)
+    if (column := grouped.capitalize()) in shown:
+        shown.insert(1, column, shown.pop(column))
     form = {"T": "%.3f", "NLL": "%.4f", "NLL before": "%.4f", "Rows": "localized", "Epochs": "localized"}
     columns: dict[str, Any] = {"Name": st.column_config.TextColumn(pinned=True)}
     columns |= {

@@ -49,15 +49,14 @@ def render(folder_index: FolderIndex) -> None:
     elif how == "cards":
         waiting = cards.render(shown, grouped)
     elif how == "table":
-        lines.table(shown)
+        lines.table(shown, grouped)
     else:
         lines.scatter(shown)
     of_labels = label_cards.render(folder_index)
     comparison.render(folder_index, [line for line in found if line.summary is not None])
     upload.offer(folder_index.root)
     label_cards.measure(of_labels)
-    if how == "cards":
-        cards.judge(waiting, shown)
+    cards.judge(waiting, shown)
 
 
 def _many(n: int, what: str) -> str:
@@ -67,16 +66,16 @@ def _many(n: int, what: str) -> str:
 def _controls(found: list[Line]) -> tuple[str, str, list[Line]]:
     """How it is shown, grouped by what, and the lines that are asked for, in order."""
     first, second, third, fourth = st.columns([4, 3, 3, 3])
+    with fourth:
+        how = controls.choose_one_of_few("Show as", list(_SHOWN), key="as", labels=_SHOWN)
     with first:
         words = controls.write(
             "Search", key="search", placeholder="vace resnet", help="Words of the name, model, loss, seed, date, state."
         )
     with second:
-        by = controls.choose("Sort by", list(_SORTED), key="sort", labels=_SORTED)
+        by = controls.choose("Sort by", list(_SORTED), key="sort", labels=_SORTED, disabled=how == "scatter")
     with third:
-        grouped = controls.choose("Group by", _GROUPED, key="group")
-    with fourth:
-        how = controls.choose_one_of_few("Show as", list(_SHOWN), key="as", labels=_SHOWN)
+        grouped = controls.choose("Group by", _GROUPED, key="group", disabled=how == "scatter")
     asked = words.lower().split()
     chosen = [line for line in found if all(word in line.words for word in asked)]
     return how, grouped, sorted(chosen, key=lambda line: line.place(by))

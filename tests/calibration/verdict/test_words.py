@@ -16,3 +16,8 @@ def test_points_agree_with_their_number():
 
 def test_an_error_is_said_with_its_interval_and_chance():
     assert span(Measured(0.02, 0.0, 0.031, null=0.018)) == "2 % (0 to 3.1; chance explains 1.8)"
+
+
+def test_an_interval_that_is_a_point_is_not_said():
+    """A map with one answer for all rows leaves nothing to see on the rows it was fitted on: that is no certainty."""
+    assert span(Measured(0.0, 0.0, 0.0, null=0.0065)) == "0 % (chance explains 0.7)"

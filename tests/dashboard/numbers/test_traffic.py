@@ -221,6 +221,25 @@ def test_the_file_of_a_log_is_found_by_its_hash(tmp_path: Path) -> None:
     assert traffic.matching(scan(tmp_path).models, served) is None
 
 
+def test_a_file_whose_threshold_was_set_since_is_still_the_file_of_its_log(tmp_path: Path) -> None:
+    from calibrant.export.edit import noted, restamp, set_threshold
+
+    model = write_model(tmp_path / "m.onnx")
+    write_feedback(tmp_path / "log", model, rows=20, every=None)
+    (served,) = read_feedback(tmp_path / "log").served
+
+    def found() -> bool:
+        return traffic.matching(scan(tmp_path).models, served) is not None
+
+    set_threshold(model, 0.6)
+    set_threshold(model, 0.7)
+    assert found()
+    restamp(model, noted(OnnxFile.open(model).card(), "recalibrated: temperature"))  # what writes another formula notes
+    assert not found()  # it answers otherwise now
+    set_threshold(model, 0.8)
+    assert not found()
+
+
 def test_the_log_fixture_is_what_the_formula_says(tmp_path: Path) -> None:
     """Otherwise the tests above would agree with a wrong log."""
     model = write_model(tmp_path / "m.onnx")

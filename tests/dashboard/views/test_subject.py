@@ -17,3 +17,9 @@ def test_a_deployed_file_is_judged_by_the_predictions_of_its_weights(page: Page,
     drawn = page("decide", folder, run="leaves/model.onnx")
     assert drawn.selectbox(key="predictions").options == ["test", "val"]
     assert drawn.text_input(key="as-deployed-leaves/model.onnx").value == "as the file answers"
+
+
+def test_a_deployed_file_comes_first_where_no_address_says_another(page: Page, folder: Path) -> None:
+    for view in ("reliability", "decide"):
+        assert page(view, folder).selectbox(key="run").value == "leaves/model.onnx"
+        assert page(view, folder, run="fedlas").selectbox(key="run").value == "fedlas"

@@ -6,6 +6,7 @@ from calibrant.calibration.evaluation import evaluate
 from calibrant.calibration.statistics.accumulate import statistics_of
 from calibrant.calibration.verdict.case import Case, JudgedRows, Trial
 from calibrant.calibration.verdict.remedies.tried import tried
+from calibrant.calibration.verdict.verdict import Cause
 from calibrant.errors import DataError
 
 
@@ -66,3 +67,20 @@ def test_a_last_resort_is_tried_only_where_the_others_leave_half_of_the_error():
     assert calls(last) == ["bins"]
     elsewhere = trial("leave-out", 0.5)
     assert calls(last, elsewhere) == ["call", "bins"]
+
+
+def test_a_remedy_that_leaves_a_group_off_says_so_and_promises_no_trust():
+    """Halved logits are right for all rows together; of those of one camera only half are right as often as claimed."""
+    plain = case(trial("recalibrate", 0.5), n=4000)
+    rows = plain.rows()
+    right = np.flatnonzero(rows.plain.argmax(axis=1) == rows.labels)
+    camera = np.full(len(rows), "new", dtype=object)
+    camera[np.flatnonzero(rows.plain.argmax(axis=1) != rows.labels)[:100]] = "old"
+    camera[right[:100]] = "old"
+    apart = replace(plain, rows=lambda: replace(rows, groups={"camera": camera.tolist()}))
+    named = [Cause("group", "", {"name": "old", "column": "camera"})]
+    (found,) = tried(apart, ["over-confident"], margin=0.05, causes=named)
+    (unnamed,) = tried(apart, ["over-confident"], margin=0.05)
+    assert '. Left then: camera "old" claims ' in found.remedy.text
+    assert (found.remedy.gives["level"], unnamed.remedy.gives["level"]) == ("care", "trusted")
+    assert "Left then" not in unnamed.remedy.text

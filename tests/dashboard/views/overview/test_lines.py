@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from calibrant.artifacts.predictions import read_predictions
+from calibrant.dashboard.folder.index import scan
+from calibrant.dashboard.numbers import subjects
+from calibrant.dashboard.views.overview import lines
 
 from ..conftest import Page, frame
 
@@ -34,3 +37,24 @@ def test_a_deployed_file_is_measured_on_the_rows_of_its_own_weights(page: Page, 
 def test_any_two_numbers_make_a_scatter(page: Page, folder: Path) -> None:
     drawn = page("overview", folder, across="Accuracy (%)", up="NLL", **{"as": "scatter"})
     assert (drawn.selectbox(key="across").value, drawn.selectbox(key="up").value) == ("Accuracy (%)", "NLL")
+
+
+def test_a_folder_that_takes_long_says_how_far_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str | None] = []
+
+    class Place:
+        def progress(self, share: float, text: str) -> None:
+            said.append(f"{share:.2f} {text}")
+
+        def empty(self) -> None:
+            said.append(None)
+
+    monkeypatch.setattr(lines.st, "empty", Place)
+    monkeypatch.setattr(lines, "_PATIENCE", 1e9)
+    found = subjects.of_index(scan(folder))
+    lines.measured(found, [])
+    assert said == [None]  # a quick one says nothing
+    monkeypatch.setattr(lines, "_PATIENCE", -1.0)
+    lines.measured(found, [])
+    assert said[1:3] == ["0.00 Measured 0 of 3: fedlas is next", "0.33 Measured 1 of 3: leaves is next"]
+    assert said[-1] is None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
+
+from calibrant.artifacts.predictions import read_predictions
 
 from ..conftest import Page, frame, words
 
@@ -38,3 +41,32 @@ def test_lines_are_sorted_as_asked(page: Page, folder: Path) -> None:
 def test_cards_stand_under_the_name_of_their_group(page: Page, folder: Path) -> None:
     drawn = page("overview", folder, group="loss")
     assert {"vace", r"fedlas\-ls"} <= {s.value for s in drawn.subheader}
+
+
+def test_lines_of_the_table_stand_together_by_group_with_what_makes_it_beside_the_name(
+    page: Page, folder: Path, tmp_path: Path
+) -> None:
+    for name, source in (("a", "leaves"), ("b", "fedlas"), ("c", "leaves")):
+        shutil.copytree(folder / source, tmp_path / name, ignore=shutil.ignore_patterns("*.onnx", "feedback"))
+        config = tmp_path / name / "config.json"
+        for split in ("val", "test"):  # other weights, or the third would be the first made again
+            path = tmp_path / name / f"predictions/{split}.parquet"
+            data = read_predictions(path)
+            about = replace(data.source, model={**data.source.model, "sha256": f"weights of {name}"})
+            replace(data, source=about).write(path)
+        assert config.is_file()
+    asked = {"sort": "name", "as": "table"}
+    plain = frame(page("overview", tmp_path, **asked), "ECE (%)")
+    grouped = frame(page("overview", tmp_path, group="loss", **asked), "ECE (%)")
+    assert plain["Name"].tolist() == ["a", "b", "c"]
+    assert grouped["Name"].tolist() == ["a", "c", "b"]
+    assert list(grouped.columns[:2]) == ["Name", "Loss"]
+    assert grouped["Loss"].tolist() == ["vace", "vace", "fedlas-ls"]
+
+
+def test_what_would_do_nothing_to_a_scatter_cannot_be_chosen(page: Page, folder: Path) -> None:
+    def off(how: str) -> list[bool]:
+        drawn = page("overview", folder, **{"as": how})
+        return [drawn.selectbox(key=key).disabled for key in ("sort", "group")]
+
+    assert (off("scatter"), off("table"), off("cards")) == ([True, True], [False, False], [False, False])
