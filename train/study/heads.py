@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from calibrant.train.heads.config import head_config
 from calibrant.train.heads.features.cache import MANIFEST, FeatureCache
 from calibrant.train.heads.features.extract import FeatureConfig, extract
 from calibrant.train.heads.sweep.jobs import HeadJob, job_key
+from calibrant.train.jobs.claim import turn
 from calibrant.train.recipe import laid_over
 from calibrant.train.study.plan import Cell, StudyPlan, part_of
 from calibrant.train.study.score import Score
+
+log = logging.getLogger(__name__)
 
 
 class HeadRuns:
@@ -55,15 +59,15 @@ class HeadRuns:
                 fix='give a folder of calibrant features, or [features] model = "..." in the study',
             )
         views = tuple(wanted.pop("views", ("eval",)))
-        return extract(
-            FeatureConfig(
-                wanted.pop("model"),
-                place,
-                self.plan.out / "features" / name,
-                pretrained=self.plan.weights is None,
-                weights=self.plan.weights,
-                views=views,
-                device="cpu",
-                **wanted,
-            )
-        ).cache
+        config = FeatureConfig(
+            wanted.pop("model"),
+            place,
+            self.plan.out / "features" / name,
+            pretrained=self.plan.weights is None,
+            weights=self.plan.weights,
+            views=views,
+            device="cpu",
+            **wanted,
+        )
+        with turn(self.plan.out, f"features-{name}", lambda: log.warning("another command makes %s", config.out)):
+            return extract(config).cache
