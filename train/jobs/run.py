@@ -6,6 +6,7 @@ Who runs a job holds its claim: several commands on one folder share the jobs, a
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,8 @@ from calibrant.progress import bar, spoken
 from calibrant.train.jobs.claim import claim
 from calibrant.train.jobs.job import Job, read_result, result_file
 from calibrant.train.jobs.memory import forget_peak, peak_mb
+
+log = logging.getLogger(__name__)
 
 Engine = Literal["process", "ray"]
 # Runs jobs; gives each as it ends, with its CPU seconds, or None where another command on the folder is at it.
@@ -60,7 +63,7 @@ def run_jobs(
                     say(f"about {spoken(to_go)} to go ({sum(seconds) / len(seconds):.1f} s a run)")
             left = held
             if left and not told:
-                say(f"another command runs {len(left)} of them on this folder; waiting for it")
+                log.warning("%s: another command is at %d of these runs; waiting for it", out, len(left))
                 told = True
             _until_one_is_free(left, out)
     say(f"{len(todo)} runs in {spoken(time.monotonic() - start)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import signal
 import subprocess
@@ -67,23 +68,25 @@ def test_two_commands_on_one_folder_share_the_jobs_and_run_none_twice(tmp_path: 
     assert len(list((out / "runs").glob("*.json"))) == 20
 
 
-def test_what_a_killed_command_was_at_is_run_by_the_one_that_waits_for_it(tmp_path: Path) -> None:
+def test_what_a_killed_command_was_at_is_run_by_the_one_that_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The other command is at job 7 for ten minutes; it is killed once this one has nothing else to do."""
     out = tmp_path / "out"
     process = start(tmp_path, "run_jobs([Square(7, 600)], out, workers=1)")
     until(lambda: (out / FOLDER / "square7").is_file())
     said: list[str] = []
 
-    def say(line: str) -> None:
-        said.append(line)
-        if "another command" in line:
-            assert ran(out) == [1]
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+    def kill(said_now: str, *of: object) -> None:
+        said.append(said_now % of)
+        assert ran(out) == [1]
+        process.send_signal(signal.SIGKILL)
+        process.wait()
 
-    run_jobs([Square(7), Square(1)], out, workers=1, say=say)
+    monkeypatch.setattr(logging.getLogger("calibrant.train.jobs.run"), "warning", kill)
+    run_jobs([Square(7), Square(1)], out, workers=1)
     assert ran(out) == [1, 7]
-    assert "another command runs 1 of them on this folder; waiting for it" in said
+    assert said == [f"{out}: another command is at 1 of these runs; waiting for it"]
 
 
 def test_a_turn_waits_and_says_so_once(tmp_path: Path) -> None:
