@@ -55,7 +55,7 @@ class StudyPlan:
 
     @property
     def data(self) -> tuple[Part, ...]:
-        return tuple(d for d in self.study.data if d.name in self.places)
+        return tuple(d for d in self.study.data if d.name in self.places or self.study.kind == "points")
 
     @property
     def foreign(self) -> dict[str, Path]:
@@ -91,6 +91,8 @@ def plan_study(
     if scale not in scales:
         raise ConfigError(f'no scale "{scale}"', where="--scale", fix=did_you_mean(scale, scales))
     chosen = scales[scale]
+    if study.kind == "points" and places:
+        raise ConfigError("this study draws its points", where="--data", fix="leave it out")
     names = [part.name for part in (*study.data, *study.foreign)]
     strange = next((name for name in places if name not in names), None)
     if strange is not None:

@@ -36,6 +36,22 @@ def test_what_cannot_be_meant_is_refused_by_name(study_file: Path, old: str, new
         read_study(study_file)
 
 
+@pytest.mark.parametrize(("over", "said"), [
+    ('posthoc = ["temperature"]', "a study of heads fits no calibrator afterwards.*posthoc.temperature"),
+    ('foreign = [{ name = "svhn" }]', "reads no foreign images"),
+    ("scale = { tiny = { images = 0.5 } }", "scale.tiny: a study of heads takes no share of images"),
+    ("scale = { tiny = { epochs = 3 } }", "takes no share of images or epochs"),
+])  # fmt: skip
+def test_what_a_study_of_heads_would_pass_over_is_refused(tmp_path: Path, over: str, said: str) -> None:
+    plain = 'title = "heads"\nkind = "heads"\ndata = [{ name = "d" }]\nmethod = [{ name = "ce" }]\n'
+    file = tmp_path / "heads.toml"
+    file.write_text(plain)
+    assert read_study(file).posthoc == ()
+    file.write_text(plain + over)
+    with pytest.raises(ConfigError, match=said):
+        read_study(file)
+
+
 def test_a_name_that_is_nearly_one_is_asked_about() -> None:
     with pytest.raises(ConfigError, match='did you mean "fedlas/table1"'):
         read_study("fedlas/tabel1")
