@@ -163,6 +163,8 @@ def _only_trainings(study: StudyFile, path: Path) -> None:
     if study.posthoc:
         fix = "write a method with posthoc.temperature or posthoc.adjust" if study.kind == "heads" else "leave it out"
         raise ConfigError(f"a study of {study.kind} fits no calibrator afterwards", where=f"{path} posthoc", fix=fix)
+    if study.kind == "points" and any(part.measured for part in study.method):
+        raise ConfigError("a study of points takes no number from another method", where=f"{path} method")
     for name, scale in study.scale.items():
         if (scale.images, scale.test_images, scale.epochs) != (1.0, 1.0, 1.0):
             raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from calibrant.train.heads.features.extract import FeatureConfig, extract
 from calibrant.train.heads.sweep.jobs import HeadJob, job_key
 from calibrant.train.jobs.claim import turn
 from calibrant.train.recipe import laid_over
-from calibrant.train.study.plan import Cell, StudyPlan, part_of
+from calibrant.train.study.plan import Cell, StudyPlan, part_of, taken_from_others
 from calibrant.train.study.score import Score
 
 log = logging.getLogger(__name__)
@@ -27,13 +28,18 @@ class HeadRuns:
         self.plan = plan
         self._caches: dict[str, FeatureCache] = {}
 
-    def job(self, cell: Cell) -> HeadJob:
+    def job(self, cell: Cell) -> HeadJob | None:
+        """None while another method's head that it takes a number from is missing."""
         plan = self.plan
         d, m = part_of(plan.data, cell.data), part_of(plan.methods, cell.method)
         table: dict[str, Any] = {}
         for over in (plan.study.base, d.set, m.set, plan.scale.set):
             table = laid_over(table, over)
-        config = head_config(table, [f"seed={cell.seed}"], where=f"{plan.study.title}: {m.name}")
+        taken = taken_from_others(self, plan, cell, m)
+        if taken is None:
+            return None
+        settings = [f"{key}={json.dumps(value)}" for key, value in taken.items()]
+        config = head_config(table, [*settings, f"seed={cell.seed}"], where=f"{plan.study.title}: {m.name}")
         cache = self.cache(cell.data)
         return HeadJob(cell.method, config, cache.path, job_key(config, cache))
 
