@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -101,6 +101,14 @@ def read_study(name: str | Path) -> StudyFile:
             raise ConfigError(f'no study "{name}"', where="calibrant study", fix=did_you_mean(str(name), known))
         path = Path(str(resources.files("calibrant.train") / "studies" / f"{str(name).replace('/', '_', 1)}.toml"))
     return _checked(_built(read_toml(path), path), path)
+
+
+def with_reference(study: StudyFile, method: str, scale: str) -> StudyFile:
+    """The study with differences to another of the methods that it has at this scale."""
+    names = study.scale.get(scale, Scale()).methods or tuple(part.name for part in study.method)
+    if method not in names:
+        raise ConfigError(f'no method "{method}"', where="--reference", fix=did_you_mean(method, names))
+    return replace(study, reference=method)
 
 
 def _built(table: Mapping[str, Any], path: Path) -> StudyFile:

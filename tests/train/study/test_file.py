@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from calibrant.errors import ConfigError
-from calibrant.train.study.file import names_of_studies, read_study
+from calibrant.train.study.file import names_of_studies, read_study, with_reference
 
 
 def test_every_study_of_the_package_is_read_and_says_what_it_is() -> None:
@@ -50,6 +50,13 @@ def test_what_a_study_of_heads_would_pass_over_is_refused(tmp_path: Path, over: 
     file.write_text(plain + over)
     with pytest.raises(ConfigError, match=said):
         read_study(file)
+
+
+def test_another_reference_is_a_method_that_the_scale_runs() -> None:
+    study = read_study("cub100/features")
+    assert with_reference(study, "focal", "small").reference == "focal"
+    with pytest.raises(ConfigError, match='no method "focal"'):  # tiny has six of them
+        with_reference(study, "focal", "tiny")
 
 
 def test_a_name_that_is_nearly_one_is_asked_about() -> None:
