@@ -25,6 +25,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes, a thread each.")
 @click.option("--shard", default="1/1", show_default=True, metavar="I/N", help="This machine's part of the runs.")
 @click.option("--engine", type=click.Choice(["process", "ray"]), default="process", show_default=True)
+@click.option("--reference", metavar="METHOD", help="Differences to this method in the place of the study's own.")
 @click.option("--join", is_flag=True, help="Run nothing: the table of what is finished.")
 @click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
 def study(
@@ -38,6 +39,7 @@ def study(
     workers: int,
     shard: str,
     engine: Any,
+    reference: str | None,
     join: bool,
     as_json: bool,
 ) -> None:
@@ -54,7 +56,7 @@ def study(
 
     from calibrant.errors import ConfigError
     from calibrant.progress import table
-    from calibrant.train.study.file import names_of_studies, read_study
+    from calibrant.train.study.file import names_of_studies, read_study, with_reference
     from calibrant.train.study.plan import plan_study
     from calibrant.train.study.run import join_study, progress_of, run_study, source_of
     from calibrant.train.study.write import TABLE_FILES, text
@@ -67,6 +69,8 @@ def study(
             "which study?", where="calibrant study", fix="give a file or a name of calibrant study --list"
         )
     file = read_study(study)
+    if reference is not None:
+        file = with_reference(file, reference, scale)
     name = Path(study).stem if study.endswith(".toml") else study.replace("/", "-")
     plan = plan_study(
         file,

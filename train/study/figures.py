@@ -25,12 +25,14 @@ class Shown:
     """What figures draw that no table holds, by method.
 
     curves: by number that a loss reports. norms: feature norm, confidence and whether it was right, of every test row
-    of the first seed. smoothing: A and beta of a FeDLaS loss.
+    of the first seed. smoothing: A and beta of a FeDLaS loss. planes: of the first seed, how much more the first class
+    is held for than the second, with temperatures and without, over a square of the plane.
     """
 
     curves: Mapping[str, Curves] = field(default_factory=dict)
     norms: Mapping[str, tuple[Vector, Vector, Vector]] = field(default_factory=dict)
     smoothing: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    planes: Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]] = field(default_factory=dict)
 
 
 def write_figures(out: Path, figures: Sequence[Figure], joined: Joined, shown: Shown) -> list[str]:
@@ -57,6 +59,10 @@ def _drawn(figure: Figure, joined: Joined, shown: Shown) -> Any:
         return _norms(shown.norms)
     if figure.kind == "smoothing":
         return _smoothing(shown.smoothing)
+    if figure.kind == "boundary":
+        from calibrant.train.study.boundary import boundary_figure
+
+        return boundary_figure(shown.planes)
     if not joined.blocks or figure.of not in joined.metrics:
         return None
     return _bars(figure.of, joined.blocks) if figure.kind == "bars" else _cost(figure.of, joined.blocks)

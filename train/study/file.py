@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from calibrant.config import build, read_toml
 from calibrant.errors import ConfigError, did_you_mean
 from calibrant.train.study.score import KNOWN
 
-Kind = Literal["train", "heads"]
+Kind = Literal["train", "heads", "points"]
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,12 @@ class Scale:
 class Figure:
     """[[figure]] bars: a metric of every method; epochs: a number that the loss reports, epoch by epoch;
     cost: a metric against multiply-accumulates and measured time; norms: feature norm against confidence, for which
-    the runs must keep features (engine.features); smoothing: how strongly FeDLaS smooths, by norm.
+    the runs must keep features (engine.features); smoothing: how strongly FeDLaS smooths, by norm; boundary: regions of
+    the plane, in a study of points.
     """
 
     name: str
-    kind: Literal["bars", "epochs", "cost", "norms", "smoothing"] = "bars"
+    kind: Literal["bars", "epochs", "cost", "norms", "smoothing", "boundary"] = "bars"
     of: str = "ece"
 
 
@@ -102,12 +103,22 @@ def read_study(name: str | Path) -> StudyFile:
     return _checked(_built(read_toml(path), path), path)
 
 
+def with_reference(study: StudyFile, method: str, scale: str) -> StudyFile:
+    """The study with differences to another of the methods that it has at this scale."""
+    names = study.scale.get(scale, Scale()).methods or tuple(part.name for part in study.method)
+    if method not in names:
+        raise ConfigError(f'no method "{method}"', where="--reference", fix=did_you_mean(method, names))
+    return replace(study, reference=method)
+
+
 def _built(table: Mapping[str, Any], path: Path) -> StudyFile:
     rest = dict(table)
     scales = rest.pop("scale", {})
     if not isinstance(scales, Mapping):
         raise ConfigError("is no table of scales", where=f"{path} scale", fix="write [scale.tiny]")
     made = {name: build(Scale, entry, where=f"{path} scale.{name}") for name, entry in scales.items()}
+    if rest.get("kind", "train") != "train":  # their calibrators are methods
+        rest.setdefault("posthoc", [])
     study = build(StudyFile, rest, where=path)
     return StudyFile(**{**{f.name: getattr(study, f.name) for f in fields(study)}, "scale": made})
 
@@ -131,8 +142,8 @@ def _checked(study: StudyFile, path: Path) -> StudyFile:
     for name in study.posthoc:
         if name not in METHODS:
             raise ConfigError(f'no calibrator "{name}"', where=f"{path} posthoc", fix=did_you_mean(name, METHODS))
-    if study.kind == "heads" and study.foreign:
-        raise ConfigError("a study of heads reads no foreign images", where=f"{path} foreign", fix="leave it out")
+    if study.kind != "train":
+        _only_trainings(study, path)
     if study.seeds < 1:
         raise ConfigError("needs at least one seed", where=f"{path} seeds")
     for part in study.method:
@@ -149,3 +160,23 @@ def _checked(study: StudyFile, path: Path) -> StudyFile:
                     f'no method "{name}"', where=f"{path} scale.{scale_name}", fix=did_you_mean(name, methods)
                 )
     return study
+
+
+def _only_trainings(study: StudyFile, path: Path) -> None:
+    """What heads and points would pass over in silence."""
+    if study.foreign:
+        raise ConfigError(
+            f"a study of {study.kind} reads no foreign images", where=f"{path} foreign", fix="leave it out"
+        )
+    if study.posthoc:
+        fix = "write a method with posthoc.temperature or posthoc.adjust" if study.kind == "heads" else "leave it out"
+        raise ConfigError(f"a study of {study.kind} fits no calibrator afterwards", where=f"{path} posthoc", fix=fix)
+    if study.kind == "points" and any(part.measured for part in study.method):
+        raise ConfigError("a study of points takes no number from another method", where=f"{path} method")
+    for name, scale in study.scale.items():
+        if (scale.images, scale.test_images, scale.epochs) != (1.0, 1.0, 1.0):
+            raise ConfigError(
+                f"a study of {study.kind} takes no share of images or epochs",
+                where=f"{path} scale.{name}",
+                fix="write what is to differ under set",
+            )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,12 @@ from calibrant.train.heads.config import head_config
 from calibrant.train.heads.features.cache import MANIFEST, FeatureCache
 from calibrant.train.heads.features.extract import FeatureConfig, extract
 from calibrant.train.heads.sweep.jobs import HeadJob, job_key
+from calibrant.train.jobs.claim import turn
 from calibrant.train.recipe import laid_over
-from calibrant.train.study.plan import Cell, StudyPlan, part_of
+from calibrant.train.study.plan import Cell, StudyPlan, part_of, taken_from_others
 from calibrant.train.study.score import Score
+
+log = logging.getLogger(__name__)
 
 
 class HeadRuns:
@@ -23,13 +28,18 @@ class HeadRuns:
         self.plan = plan
         self._caches: dict[str, FeatureCache] = {}
 
-    def job(self, cell: Cell) -> HeadJob:
+    def job(self, cell: Cell) -> HeadJob | None:
+        """None while another method's head that it takes a number from is missing."""
         plan = self.plan
         d, m = part_of(plan.data, cell.data), part_of(plan.methods, cell.method)
         table: dict[str, Any] = {}
         for over in (plan.study.base, d.set, m.set, plan.scale.set):
             table = laid_over(table, over)
-        config = head_config(table, [f"seed={cell.seed}"], where=f"{plan.study.title}: {m.name}")
+        taken = taken_from_others(self, plan, cell, m)
+        if taken is None:
+            return None
+        settings = [f"{key}={json.dumps(value)}" for key, value in taken.items()]
+        config = head_config(table, [*settings, f"seed={cell.seed}"], where=f"{plan.study.title}: {m.name}")
         cache = self.cache(cell.data)
         return HeadJob(cell.method, config, cache.path, job_key(config, cache))
 
@@ -55,15 +65,15 @@ class HeadRuns:
                 fix='give a folder of calibrant features, or [features] model = "..." in the study',
             )
         views = tuple(wanted.pop("views", ("eval",)))
-        return extract(
-            FeatureConfig(
-                wanted.pop("model"),
-                place,
-                self.plan.out / "features" / name,
-                pretrained=self.plan.weights is None,
-                weights=self.plan.weights,
-                views=views,
-                device="cpu",
-                **wanted,
-            )
-        ).cache
+        config = FeatureConfig(
+            wanted.pop("model"),
+            place,
+            self.plan.out / "features" / name,
+            pretrained=self.plan.weights is None,
+            weights=self.plan.weights,
+            views=views,
+            device="cpu",
+            **wanted,
+        )
+        with turn(self.plan.out, f"features-{name}", lambda: log.warning("another command makes %s", config.out)):
+            return extract(config).cache

@@ -55,7 +55,7 @@ class StudyPlan:
 
     @property
     def data(self) -> tuple[Part, ...]:
-        return tuple(d for d in self.study.data if d.name in self.places)
+        return tuple(d for d in self.study.data if d.name in self.places or self.study.kind == "points")
 
     @property
     def foreign(self) -> dict[str, Path]:
@@ -91,6 +91,8 @@ def plan_study(
     if scale not in scales:
         raise ConfigError(f'no scale "{scale}"', where="--scale", fix=did_you_mean(scale, scales))
     chosen = scales[scale]
+    if study.kind == "points" and places:
+        raise ConfigError("this study draws its points", where="--data", fix="leave it out")
     names = [part.name for part in (*study.data, *study.foreign)]
     strange = next((name for name in places if name not in names), None)
     if strange is not None:
@@ -120,18 +122,9 @@ class Trainings:
         plan = self.plan
         d, n = part_of(plan.data, cell.data), part_of(plan.networks, cell.network)
         m = part_of(plan.methods, cell.method)
-        taken: dict[str, float] = {}
-        for key, source in m.measured.items():
-            name, _, number = source.partition(" ")
-            other = self.job(replace(cell, method=name))
-            result = None if other is None else read_result(plan.out, other.key)
-            if result is None:
-                return None
-            if number not in result.get("measured", {}):
-                raise ConfigError(
-                    f'{name} reports no "{number}"', where=key, fix=did_you_mean(number, result.get("measured", {}))
-                )
-            taken[key] = float(f"{result['measured'][number]:.6g}")
+        taken = taken_from_others(self, plan, cell, m)
+        if taken is None:
+            return None
         config = self._config(d, n, m, cell.seed, taken)
         digest = self._sizes(d.name, config.data)[0]
         key = train_key(config, digest)
@@ -182,6 +175,22 @@ class Trainings:
                     digest.update(json.dumps([list(images.ids), images.labels.tolist()]).encode())
             self._data[name] = (digest.hexdigest()[:32], *counts)  # type: ignore[assignment]
         return self._data[name]
+
+
+def taken_from_others(source: Source, plan: StudyPlan, cell: Cell, method: Part) -> dict[str, float] | None:
+    """Settings of the method that other methods' runs of the same seed measured; None while one of those is missing."""
+    taken: dict[str, float] = {}
+    for key, wanted in method.measured.items():
+        name, _, number = wanted.partition(" ")
+        other = source.job(replace(cell, method=name))
+        result = None if other is None else read_result(plan.out, other.key)
+        if result is None:
+            return None
+        told = result.get("measured", {})
+        if number not in told:
+            raise ConfigError(f'{name} reports no "{number}"', where=key, fix=did_you_mean(number, told))
+        taken[key] = float(f"{told[number]:.6g}")
+    return taken
 
 
 def part_of(parts: Sequence[Part], name: str) -> Part:

@@ -71,6 +71,10 @@ def source_of(plan: StudyPlan) -> Source:
         from calibrant.train.study.heads import HeadRuns
 
         return HeadRuns(plan)
+    if plan.study.kind == "points":
+        from calibrant.train.study.points import Points
+
+        return Points(plan)
     return Trainings(plan)
 
 
@@ -130,7 +134,14 @@ def _shown(plan: StudyPlan, source: Source) -> Shown:
     """Of the first data and network."""
     kinds = {figure.kind for figure in plan.study.figure}
     numbers = [figure.of for figure in plan.study.figure if figure.kind == "epochs"]
-    norms, smoothing = {}, {}
+    norms, smoothing, planes = {}, {}, {}
+    if "boundary" in kinds and plan.study.kind == "points":
+        from calibrant.train.study.points import plane_of
+
+        for m in plan.methods:
+            runs = _runs(plan, source, plan.data[0].name, plan.networks[0].name, m.name, [])
+            if runs:
+                planes[m.name] = plane_of(next(iter(runs.values()))[1])
     if kinds & {"norms", "smoothing"} and isinstance(source, Trainings):
         for m in plan.methods:
             runs = _runs(plan, source, plan.data[0].name, plan.networks[0].name, m.name, [])
@@ -142,7 +153,7 @@ def _shown(plan: StudyPlan, source: Source) -> Shown:
             norms.update({} if found is None else {m.name: found})
             strength = smoothing_of(result["config"]["loss"])
             smoothing.update({} if strength is None else {m.name: strength})
-    return Shown({number: _curves(plan, source, number) for number in numbers}, norms, smoothing)
+    return Shown({number: _curves(plan, source, number) for number in numbers}, norms, smoothing, planes)
 
 
 def _measured(result: Mapping[str, Any]) -> dict[str, float]:

@@ -49,3 +49,18 @@ def test_join_runs_nothing_and_a_run_prints_one_row_a_method(study_file: Path, s
     assert [row.split("  ")[0] for row in call(*line).splitlines() if row.startswith(("ce ", "vace"))] == [
         "ce", "vace, lam 0", "ce", "vace, lam 0",
     ]  # fmt: skip
+
+
+def test_differences_can_be_to_another_method_of_what_is_finished(study_file: Path, squares: Path) -> None:
+    out = study_file.parent / "out"
+    line = (study_file, "--scale", "tiny", "--data", squares, "--out", out, "--seeds", 1)
+    call(*line)
+    assert "| minus ce |" in (out / "table.md").read_text()
+    stamps = {file.name: file.stat().st_mtime_ns for file in (out / "runs").iterdir()}
+    call(*line, "--join", "--reference", "fedlas-ls")
+    text = (out / "table.md").read_text()
+    assert "| minus fedlas-ls |" in text
+    assert "| minus ce |" not in text
+    assert stamps == {file.name: file.stat().st_mtime_ns for file in (out / "runs").iterdir()}
+    with pytest.raises(ConfigError, match='no method "fedlas".*did you mean "fedlas-ls"'):
+        CliRunner().invoke(study, [str(a) for a in (*line, "--reference", "fedlas")], catch_exceptions=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from calibrant.errors import ConfigError
-from calibrant.train.study.file import names_of_studies, read_study
+from calibrant.train.study.file import names_of_studies, read_study, with_reference
 
 
 def test_every_study_of_the_package_is_read_and_says_what_it_is() -> None:
@@ -34,6 +34,29 @@ def test_what_cannot_be_meant_is_refused_by_name(study_file: Path, old: str, new
     study_file.write_text(text.replace(old, new, 1))
     with pytest.raises(ConfigError, match=said):
         read_study(study_file)
+
+
+@pytest.mark.parametrize(("over", "said"), [
+    ('posthoc = ["temperature"]', "a study of heads fits no calibrator afterwards.*posthoc.temperature"),
+    ('foreign = [{ name = "svhn" }]', "reads no foreign images"),
+    ("scale = { tiny = { images = 0.5 } }", "scale.tiny: a study of heads takes no share of images"),
+    ("scale = { tiny = { epochs = 3 } }", "takes no share of images or epochs"),
+])  # fmt: skip
+def test_what_a_study_of_heads_would_pass_over_is_refused(tmp_path: Path, over: str, said: str) -> None:
+    plain = 'title = "heads"\nkind = "heads"\ndata = [{ name = "d" }]\nmethod = [{ name = "ce" }]\n'
+    file = tmp_path / "heads.toml"
+    file.write_text(plain)
+    assert read_study(file).posthoc == ()
+    file.write_text(plain + over)
+    with pytest.raises(ConfigError, match=said):
+        read_study(file)
+
+
+def test_another_reference_is_a_method_that_the_scale_runs() -> None:
+    study = read_study("cub100/features")
+    assert with_reference(study, "focal", "small").reference == "focal"
+    with pytest.raises(ConfigError, match='no method "focal"'):  # tiny has six of them
+        with_reference(study, "focal", "tiny")
 
 
 def test_a_name_that_is_nearly_one_is_asked_about() -> None:

@@ -10,6 +10,7 @@ import pytest
 from calibrant.errors import ConfigError
 from calibrant.train.heads.experiment import run_experiment
 from calibrant.train.heads.matrices import Matrices
+from calibrant.train.jobs.job import read_result
 from calibrant.train.study.file import read_study
 from calibrant.train.study.heads import HeadRuns
 from calibrant.train.study.plan import Cell, plan_study
@@ -55,12 +56,44 @@ def test_rows_of_a_study_are_those_of_single_heads(tmp_path: Path) -> None:
     alone = [
         run_experiment(Matrices(cache), job.config).test_metrics
         for seed in plan.seeds
-        for job in [HeadRuns(plan).job(Cell("toy", "default", "balanced", seed))]
+        if (job := HeadRuns(plan).job(Cell("toy", "default", "balanced", seed))) is not None
     ]
     assert lines["balanced"].estimates["macro_f1"].mean == np.mean([m["macro_f1"] for m in alone if m])
     assert lines["balanced"].estimates["tail_accuracy"].noise == "seeds and images"
     assert lines["ce again"].estimates["nll"].difference == 0.0
-    assert HeadRuns(plan).job(Cell("toy", "default", "ce", 1)).config.optimizer.epochs == 2
+    first = HeadRuns(plan).job(Cell("toy", "default", "ce", 1))
+    assert first is not None
+    assert first.config.optimizer.epochs == 2
+
+
+def test_a_control_takes_the_number_that_a_head_of_the_same_seed_measured(tmp_path: Path) -> None:
+    cache = write_cache(tmp_path / "feats")
+    more = """
+[[method]]
+name = "fedlas-ls"
+set.loss.name = "fedlas-ls"
+[[method]]
+name = "ls, its alpha"
+set.loss.name = "ls"
+measured = { "loss.alpha" = "fedlas-ls mean_alpha" }
+[scale.tiny]"""
+    (tmp_path / "heads.toml").write_text(TABLE.replace("[scale.tiny]", more))
+    plan = plan_study(
+        read_study(tmp_path / "heads.toml"), scale="tiny", out=tmp_path / "out", places={"toy": cache.path}
+    )
+    cell = Cell("toy", "default", "ls, its alpha", 2)
+    assert HeadRuns(plan).job(cell) is None
+    assert run_study(plan).missing == ()
+    job, other = HeadRuns(plan).job(cell), HeadRuns(plan).job(Cell("toy", "default", "fedlas-ls", 2))
+    assert job is not None
+    assert other is not None
+    result = read_result(plan.out, other.key)
+    assert result is not None
+    alpha = result["measured"]["mean_alpha"]
+    assert 0 < alpha < 0.1
+    assert job.config.loss.options == {"alpha": pytest.approx(alpha, rel=1e-5)}
+    lines = {line.method: line for line in join_study(plan).blocks[0].lines}
+    assert lines["fedlas-ls"].measured["mean_alpha"] == pytest.approx(alpha, rel=0.5)
 
 
 def test_images_without_a_model_to_read_them_are_refused(tmp_path: Path) -> None:

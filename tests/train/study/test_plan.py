@@ -16,6 +16,7 @@ from calibrant.train.losses import create_loss
 from calibrant.train.recipe import laid_over
 from calibrant.train.study.file import names_of_studies, read_study
 from calibrant.train.study.plan import Cell, StudyPlan, Trainings, part_of, plan_study
+from calibrant.train.study.points import Points
 
 
 def plan_of(study_file: Path, squares: Path, scale: str = "tiny") -> StudyPlan:
@@ -77,13 +78,19 @@ def test_every_method_of_a_study_of_the_package_is_a_configuration_with_a_loss(
 ) -> None:
     monkeypatch.setattr(Trainings, "_sizes", lambda self, name, data: (name, 1000, 100, 100))
     study = read_study(name)
-    plan = plan_study(study, scale="full", out=tmp_path, places={d.name: tmp_path for d in study.data}, seeds=1)
+    places = {} if study.kind == "points" else {d.name: tmp_path for d in study.data}
+    plan = plan_study(study, scale="full", out=tmp_path, places=places, seeds=1)
     counts, keys = list(range(20, 10, -1)), []
     here = (plan.data[-1].name, plan.networks[-1].name)
     for cell in [c for c in plan.cells() if (c.data, c.network) == here]:
         if study.kind == "heads":
             config = _head_config(plan, cell)
             loss, options = config.loss.name, config.loss.options
+        elif study.kind == "points":
+            points = Points(plan).job(cell)
+            options = dict(points.config.loss)
+            loss = options.pop("name")
+            keys.append(points.key)
         else:
             job = Trainings(plan).job(cell)
             if job is None:  # waits for what another method measures

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -44,6 +45,7 @@ class HeadJob:
             "config": to_table(self.config), "total_strength": result.total_strength,
             "corrections": result.corrections, "tau": result.posthoc.tau,
             "val": result.val_metrics, "test": result.test_metrics, "test_rows": _test_rows(result),
+            "measured": _measured(result),
         }  # fmt: skip
 
 
@@ -60,6 +62,13 @@ def _test_rows(result: HeadResult) -> dict[str, Any] | None:
         return None
     probs = result.posthoc.probabilities(result.test_logits)
     return pack_rows(probs, result.test.labels, result.counts, result.background)
+
+
+def _measured(result: HeadResult) -> dict[str, float]:
+    """The numbers that the loss reports, of the whole training."""
+    loss = result.trained.loss
+    told = {} if loss is None else loss.diagnostics()
+    return {k: float(v) for k, v in told.items() if isinstance(v, int | float) and math.isfinite(v)}
 
 
 def make_job(plan: SweepPlan, caches: Mapping[str, FeatureCache], variant: str, seed: int) -> HeadJob:
