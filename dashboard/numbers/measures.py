@@ -37,6 +37,7 @@ from calibrant.calibration.statistics.mass import mass_bins, mass_rows
 from calibrant.calibration.statistics.statistics import Statistics, for_file
 from calibrant.dashboard.folder.contents import opened
 from calibrant.dashboard.numbers import rows as single_rows
+from calibrant.dashboard.numbers.memory import give_back
 from calibrant.dashboard.numbers.predictions_through import Scored
 
 Kind = Literal["width", "mass", "smooth"]
@@ -65,7 +66,9 @@ def statistics(scored: Scored, target: Target = None) -> Statistics:
 
 @lru_cache(128)
 def _statistics(scored: Scored) -> Statistics:
-    return for_file(scored.path.path, scored.formula(), file=opened(scored.files))
+    found = for_file(scored.path.path, scored.formula(), file=opened(scored.files))
+    give_back()
+    return found
 
 
 def weights_of(found: Statistics, target: Target) -> NDArray[np.float64]:

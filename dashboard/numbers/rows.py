@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrant.calibration.statistics.bins import equal_mass_index, equal_width_index
 from calibrant.dashboard.folder.contents import opened
+from calibrant.dashboard.numbers.memory import give_back
 from calibrant.dashboard.numbers.predictions_through import Scored
 from calibrant.errors import DataError
 
@@ -60,7 +61,7 @@ def rows_of(scored: Scored) -> Rows:
         start += len(batch)
     if not kept:
         raise DataError("no row has a label", where=scored.path.path.name)
-    _release()
+    give_back()
     return Rows(position[:kept], confidence[:kept], predicted[:kept], label[:kept])
 
 
@@ -128,12 +129,5 @@ def _ids(scored: Scored, positions: NDArray[np.int64]) -> list[str]:
                         ids = file.read_row_group(group, columns=["id"]).column(0).take(here - start).to_pylist()
                     found |= dict(zip(here.tolist(), map(str, ids), strict=True))
                 start += size
-    _release()
+    give_back()
     return [found[p] for p in positions.tolist()]
-
-
-def _release() -> None:
-    """Arrow keeps what it read with for the next time; a dashboard is idle most of the time."""
-    import pyarrow as pa
-
-    pa.default_memory_pool().release_unused()

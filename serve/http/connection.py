@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 _HEAD, _BODY, _CHUNKED, _BUSY, _DISCARD, _CLOSED = range(6)
 _ALIGN = 16
+PASSED_SECONDS = 1.0
 SMALL_BODY = 64 << 10  # is read before a caller is told that it was in vain, and its connection stays
 
 
@@ -201,7 +202,7 @@ class Connection(asyncio.BufferedProtocol):
             raise TooLarge(f"the body has {size} bytes; at most {self.limits.max_body} are taken")
         have = min(len(rest), size)
         if have < size and self._request is not None and (size > SMALL_BODY or b"expect" in head.headers):
-            self.connections.gate(self._request)
+            self._ask_about(head, self._request)
         self._charge(have)
         # What malloc gives is aligned to 16 bytes, so the tensors behind the JSON are too.
         raw = np.empty(size + _ALIGN, np.uint8)
@@ -216,6 +217,13 @@ class Connection(asyncio.BufferedProtocol):
         self._await_body(_BODY)
         if not head.http10:  # which knows no interim answers (RFC 9110, 10.1.1)
             self._expect(head.headers)
+
+    def _ask_about(self, head: Head, request: Request) -> None:
+        """Whether its body may come. The whole request is admitted anyway, so for a moment a known head will do."""
+        now = time.monotonic()
+        if now > head.passed:
+            self.connections.gate(request)
+            head.passed = now + PASSED_SECONDS
 
     def _await_body(self, state: int) -> None:
         self._state, self._since = state, time.monotonic()

@@ -208,22 +208,21 @@ def infer(app: Application, request: Request, names: Names, respond: Respond) ->
 
 
 def _infer(app: Application, model: Model, request: Request, ticket: Ticket, respond: Respond) -> None:
-    def failed(error: Exception) -> None:
-        respond(Response.error(app.inference.failed(model, ticket, error)))
-
-    def ask(asked: InferRequest) -> None:
-        _ask(app, model, asked, request, ticket, respond)
-
     try:
         length, body = _json_length(request), request.body
         if (len(body) if length is None else min(length, len(body))) > LARGE_JSON:
-            app.inference.in_thread(model, lambda: parse(body, length, model.target), ask, failed)
+            app.inference.in_thread(
+                model,
+                lambda: parse(body, length, model.target),
+                lambda asked: _ask(app, model, asked, request, ticket, respond),
+                lambda error: respond(Response.error(app.inference.failed(model, ticket, error))),
+            )
             return
         asked = parse(body, length, model.target)
     except Exception as error:
-        failed(error)
+        respond(Response.error(app.inference.failed(model, ticket, error)))
         return
-    ask(asked)
+    _ask(app, model, asked, request, ticket, respond)
 
 
 def _ask(

@@ -94,7 +94,7 @@ def _plain(value: Any) -> Any:
 Respond = Callable[[Response], None]
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Head:
     """A request's head, parsed and found good. Callers send the same bytes again and again, so these are kept."""
 
@@ -105,3 +105,4 @@ class Head:
     length: int  # of the body
     json_length: int  # of the JSON before binary tensors, 0 where there are none
     http10: bool = False
+    passed: float = 0.0  # until then (time.monotonic) bodies of this head may come without being asked about anew

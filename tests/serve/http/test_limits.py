@@ -24,7 +24,7 @@ import pytest
 from calibrant.serve.access import Access
 from calibrant.serve.control import Control
 from calibrant.serve.http.app import Application
-from calibrant.serve.http.connection import Connection
+from calibrant.serve.http.connection import PASSED_SECONDS, Connection
 from calibrant.serve.http.connections import Connections
 from calibrant.serve.http.message import Request
 from calibrant.serve.inference import Inference
@@ -128,7 +128,16 @@ def test_a_large_request_is_admitted_once_and_before_its_body(model_file: Path, 
         _until(lambda: asked)
         s.sendall(message[200:])
         assert _answer(s)[0] == 400  # no JSON
-    assert asked == [INFER.encode()]
+        assert asked == [INFER.encode()]
+        s.sendall(message[:200])  # the same head again: its body may come, and is admitted when it is there
+        s.sendall(message[200:])
+        assert _answer(s)[0] == 400
+        assert asked == [INFER.encode()] * 2
+        (head,) = server.connections.heads.values()
+        assert 0 < head.passed - time.monotonic() <= PASSED_SECONDS
+        head.passed = 0.0
+        s.sendall(message[:200])
+        _until(lambda: len(asked) == 3)
 
 
 def test_a_head_or_body_that_never_ends_is_given_up(model_file: Path) -> None:
