@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from calibrant.serve.engine.knobs import Knobs
 from calibrant.serve.engine.pixels import decode
@@ -28,6 +28,9 @@ from calibrant.serve.models.repository import Repository
 from calibrant.serve.protocol.errors import BadInput, Overloaded, QueueFull, Refusal
 from calibrant.serve.protocol.pictures import Pictures
 from calibrant.serve.protocol.request import InferRequest
+
+if TYPE_CHECKING:
+    from calibrant.serve.monitor.monitor import Monitor
 
 LONGEST_ID = 1024
 T = TypeVar("T")
@@ -144,15 +147,14 @@ class Inference:
             answer(write(model.finish(request, job.result or {})))
 
         try:
-            self._identify(model, request)
+            if model.monitor is not None:
+                self._identify(request)
             self._submit(model, request, ticket, finish, refuse)
         except Exception as error:
             refuse(self.failed(model, ticket, error))
 
-    def _identify(self, model: Model, request: InferRequest) -> None:
+    def _identify(self, request: InferRequest) -> None:
         """An id of our own where the caller gave none and a label may come later."""
-        if model.monitor is None:
-            return
         if not request.id:
             request.id = self._new_id()
         elif len(request.id) > LONGEST_ID:
@@ -184,7 +186,8 @@ class Inference:
                 seconds = model.succeeded(ticket.received, job, time.perf_counter_ns() - start)
                 if model.trial is not None and ticket.drawn:
                     model.trial.took(seconds)
-                self._watch(model, request, job)
+                if model.monitor is not None:
+                    self._watch(model.monitor, request, job)
             except Exception as error:
                 refuse(self.failed(model, ticket, error))
 
@@ -199,7 +202,8 @@ class Inference:
         except Refusal:
             model.active -= 1
             raise
-        self._shadow(model, request, job)
+        if self.repository.shadows:
+            self._shadow(model, request, job)
 
     # ---- pictures
 
@@ -239,10 +243,9 @@ class Inference:
 
     # ---- who looks on
 
-    def _watch(self, model: Model, request: InferRequest, job: Job) -> None:
+    def _watch(self, monitor: Monitor, request: InferRequest, job: Job) -> None:
         """Hands the answer to the model's monitor."""
-        monitor = model.monitor
-        if monitor is not None and request.id is not None and job.result is not None and "logits" in job.result:
+        if request.id is not None and job.result is not None and "logits" in job.result:
             if monitor.config.sample < 1.0 and self._dice.random() >= monitor.config.sample:
                 return
             monitor.record(request.id, job.result["logits"], job.finished - job.queued)
@@ -263,7 +266,8 @@ class Inference:
             shadow.active -= 1
             if copy.result is not None:
                 shadow.statistics.shadowed += 1
-                self._watch(shadow, request, copy)
+                if shadow.monitor is not None:
+                    self._watch(shadow.monitor, request, copy)
 
         shadow.active += 1
         shadow.batcher.put(Job(request.feeds, request.rows, shadow.needed_outputs(request), done, job.deadline))

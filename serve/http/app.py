@@ -97,7 +97,7 @@ class Application:
         if request.method != route.verb and not (request.method == b"HEAD" and route.verb == GET):
             verb = route.verb.decode()
             raise WrongMethod(f"use {verb} here, not {request.method.decode()}", allow=verb)
-        if not route.open and not request.internal:
+        if self.access.tokens and not route.open and not request.internal:
             given = request.headers.get(b"authorization", b"")
             self.access.authorise(given, send="header Authorization", right=route.right)
         return route, names
