@@ -52,9 +52,7 @@ from calibrant.train.known_words import KIND, LOSS, MODEL
 @click.option(
     "--test-fraction",
     type=click.FloatRange(0, 0.9),
-    default=0.0,
-    show_default=True,
-    help="Share of undivided images kept for the test, by groups where there are any; seed 42.",
+    help="Share of undivided images kept for the test, by groups where there are any; seed 42.  [default: 0.2]",
 )
 @click.option("--image-size", type=int, help="Pixels; the model's own if not given.")
 @click.option("--crop-pct", type=float, help="Crop over resize; the model's own if not given.")
@@ -85,7 +83,7 @@ def features(
     layers: int,
     views: tuple[str, ...],
     splits: tuple[str, ...],
-    test_fraction: float,
+    test_fraction: float | None,
     image_size: int | None,
     crop_pct: float | None,
     amp: Any,
@@ -103,7 +101,7 @@ def features(
     Example: calibrant features --model vit_base_patch16_dinov3.lvd1689m --data birds --out feats
     """
     from calibrant.config import with_overrides
-    from calibrant.train.heads.features.extract import FeatureConfig, extract
+    from calibrant.train.heads.features.extract import FeatureConfig, extract, usual_test_share
 
     done = extract(
         FeatureConfig(
@@ -124,7 +122,7 @@ def features(
             device=device,
             options=with_overrides({}, options),
             splits=splits,
-            test_fraction=test_fraction,
+            test_fraction=usual_test_share(out) if test_fraction is None else test_fraction,
             layers=layers,
         )
     )

@@ -41,6 +41,7 @@ from calibrant.train.heads.features.cache import (
     write_shard,
 )
 from calibrant.train.heads.features.mixed_views import MixedViews, Mixture, is_mixed
+from calibrant.train.heads.features.own_table import TEST_SHARE
 from calibrant.train.heads.features.views import Pixels, check_view, make_view
 from calibrant.train.model.evaluation_transform import evaluation_transform
 
@@ -98,6 +99,13 @@ def read_splits(path: Path, *, test_fraction: float = 0.0) -> tuple[tuple[str, .
         test, train = divide(listing.sets[ALL], [test_fraction], class_names=listing.class_names)
         return listing.class_names, {"train": train, "test": test}
     return listing.class_names, {"train" if name == ALL else name: images for name, images in listing.sets.items()}
+
+
+def usual_test_share(out: Path) -> float:
+    """What undivided images give to the test where nothing is said: a fifth, as undivided tables do; nothing where the
+    cache that is there was made without."""
+    made = (out / MANIFEST).is_file() and "test" not in FeatureCache.open(out).manifest.splits
+    return 0.0 if made else TEST_SHARE
 
 
 def extract(config: FeatureConfig, given: tuple[tuple[str, ...], dict[str, ImageSet]] | None = None) -> Extracted:

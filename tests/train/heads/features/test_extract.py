@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from PIL import Image
 
+from calibrant.commands.root import cli
 from calibrant.errors import ConfigError, DataError, FormatError, ModelError
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.heads.features.backbone import cached_backbone, load_backbone
@@ -165,6 +168,25 @@ def test_a_share_of_undivided_images_is_kept_for_the_test(tmp_path: Path) -> Non
     _, parts = read_splits(tmp_path, test_fraction=0.2)
     assert np.bincount(parts["test"].labels).tolist() == [2, 2]
     assert not set(parts["test"].ids) & set(parts["train"].ids)
+
+
+def test_undivided_images_get_a_test_figure_without_a_word(weights: Path, tmp_path: Path) -> None:
+    """Four folders of pictures, as people have them; a cache that was made of all of them stays as it is."""
+    rng = np.random.default_rng(0)
+    for name in ("ash", "elm", "fir", "oak"):
+        (tmp_path / "pics" / name).mkdir(parents=True)
+        for i in range(10):
+            Image.fromarray(rng.integers(0, 255, (8, 8, 3), np.uint8)).save(tmp_path / "pics" / name / f"{i}.png")
+    words = ["features", "--model", "test_vit", "--weights", str(weights), "--image-size", str(SIZE)]
+    words += ["--data", str(tmp_path / "pics"), "--out"]
+    for out, more, rows in (("f", [], 32), ("all", ["--test-fraction", "0"], 40), ("all", ["--view", "flip"], 40)):
+        CliRunner().invoke(cli, [*words, str(tmp_path / out), *more], catch_exceptions=False)
+        assert FeatureCache.open(tmp_path / out).manifest.splits["train"] == rows
+    said = CliRunner().invoke(
+        cli, ["head", str(tmp_path / "f"), "--kind", "logistic", "--json"], catch_exceptions=False
+    )
+    low, high = json.loads(said.output)["test_intervals"]["accuracy"]
+    assert low < json.loads(said.output)["test"]["accuracy"] < high
 
 
 def test_class_token_mean_and_layers_lie_side_by_side(weights: Path) -> None:
