@@ -164,13 +164,15 @@ function offer(waiting) {
 // Until the service worker has all files and this page is its own; null where it failed.
 async function kept() {
   const registration = await navigator.serviceWorker.register("service-worker.js");
-  if (registration.waiting) offer(registration.waiting);
-  const follow = (coming) =>
+  const look = () => {
+    if (registration.waiting && registration.active) offer(registration.waiting);
+    const coming = registration.installing;
     coming?.addEventListener("statechange", () => {
       if (coming.state === "installed" && navigator.serviceWorker.controller) offer(coming);
     });
-  follow(registration.installing); // which may have come before anybody listened
-  registration.addEventListener("updatefound", () => follow(registration.installing));
+  };
+  look(); // it may have come before anybody listened
+  registration.addEventListener("updatefound", look); // and be there by the time that a busy page is told
   if (navigator.serviceWorker.controller) return;
   await new Promise((done, failed) => {
     navigator.serviceWorker.addEventListener("controllerchange", done, { once: true });

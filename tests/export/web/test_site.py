@@ -391,9 +391,19 @@ def test_the_page_answers_and_goes_on_without_a_server(
     page.context.close()
 
 
+# A page that is told of a newer version when that has come already.
+BUSY = """
+const listen = EventTarget.prototype.addEventListener;
+ServiceWorkerRegistration.prototype.addEventListener = function (kind, heard) {
+  listen.call(this, kind, () => setTimeout(heard, 3000));
+};
+"""
+
+
 @pytest.mark.slow  # 8 s
+@pytest.mark.parametrize("busy", [False, True])
 def test_a_newer_version_is_offered_and_brings_only_what_changed(
-    deployed: Path, pictures: list[Path], npm: Path, chromium: Any, tmp_path: Path
+    deployed: Path, pictures: list[Path], npm: Path, chromium: Any, tmp_path: Path, *, busy: bool
 ) -> None:
     site, model = tmp_path / "site", tmp_path / "m.onnx"
     export_web(deployed, site, runtime=npm)
@@ -417,6 +427,7 @@ def test_a_newer_version_is_offered_and_brings_only_what_changed(
         relabel(deployed, [f"new {c}" for c in CLASSES], out=model)
         export_web(model, site, runtime=npm, overwrite=True)
         host.asked.clear()
+        page.page.add_init_script(BUSY if busy else "")
         page.page.reload()
         page.page.get_by_role("button", name="Use it").click()
         page.page.locator("#news").wait_for(state="hidden")
