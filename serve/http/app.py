@@ -61,7 +61,7 @@ class Application:
 
         route: Route | None = None
         try:
-            route, names = request.admitted or self._admit(request)
+            route, names = self._admit(request)
             answer = route.handler(self, request, names, counted)
             if isinstance(answer, Response):
                 counted(answer)
@@ -104,7 +104,7 @@ class Application:
 
     def gate(self, request: Request) -> None:
         """Raises what a request will be refused with whatever its body says, so that it need not be sent."""
-        request.admitted = route, names = self._admit(request)
+        route, names = self._admit(request)
         if route.of_a_model:
             with contextlib.suppress(PutAway):
                 self.control.model(names["name"], names.get("version"))

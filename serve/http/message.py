@@ -12,7 +12,6 @@ import orjson
 from calibrant.serve.protocol.errors import Refusal, Unauthorized, WrongMethod
 
 if TYPE_CHECKING:
-    from calibrant.serve.http.routes import Names, Route
     from calibrant.serve.inference import Ticket
 
 JSON = b"application/json"
@@ -33,7 +32,6 @@ class Request:
     id: bytes = b""  # X-Request-Id
     charge: Callable[[int], None] | None = None  # for what a compressed body takes of the room once it is unpacked
     answered_by: tuple[str, str] | None = None  # model and version, of what is asked of one
-    admitted: tuple[Route, Names] | None = None  # before its body came
 
     def give_up(self) -> None:
         if self.ticket is not None:
