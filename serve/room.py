@@ -20,6 +20,7 @@ class Room:
 
     def __init__(self, limits: Limits, trusted: Sequence[_Network]) -> None:
         self.limits, self._trusted = limits, trusted
+        self._most, self._share = limits.max_buffered, limits.peer_share * limits.max_buffered
         self.buffered = 0  # bytes of bodies that are being received or worked on
         self.connections = 0
         self._of: dict[str, list[int]] = {}  # connections and bytes, by address
@@ -59,11 +60,11 @@ class Room:
 
     def take(self, whose: str, size: int) -> None:
         """Bytes of a body that have come."""
-        if self.buffered + size > self.limits.max_buffered:
+        if self.buffered + size > self._most:
             raise Overloaded("too many large requests at once; try again in a moment", retry_after=1)
         if whose:
             own = self._of[whose]
-            if own[1] + size > self.limits.peer_share * self.limits.max_buffered:
+            if own[1] + size > self._share:
                 raise Overloaded("too many large requests from your address at once; try again soon", retry_after=1)
             own[1] += size
         self.buffered += size

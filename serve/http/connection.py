@@ -112,9 +112,11 @@ class Connection(asyncio.BufferedProtocol):
         state = self._state
         if state == _BODY:
             self._body_at += nbytes
+            self._charged += nbytes
             try:
-                self._charge(nbytes)
+                self.connections.room.take(self._whose, nbytes)
             except Refusal as refusal:
+                self._charged -= nbytes
                 self._refuse(refusal)
                 return
             if self._body_at == len(self._body):
@@ -167,14 +169,21 @@ class Connection(asyncio.BufferedProtocol):
             self._await_body(_CHUNKED)
             self._chunked = Chunked(self._charge, self.limits.max_body)
             self._http10 = parser.version == "1.0"
-            if not self._http10:
-                self._expect(parser.headers)
+            if parser.expects:
+                self._go_on(parser.headers)
             self._feed_chunked(rest)
             return
         prefix = parser.headers.get(b"inference-header-content-length", b"0")
         json_length = int(prefix) if prefix.isdigit() and len(prefix) < 18 else 0
         head = Head(
-            parser.method, parser.url, parser.headers, parser.keep_alive, length, json_length, parser.version == "1.0"
+            parser.method,
+            parser.url,
+            parser.headers,
+            parser.keep_alive,
+            length,
+            json_length,
+            http10=parser.version == "1.0",
+            expects=parser.expects,
         )
         self.connections.keep(data, head)
         self._start(head, rest)
@@ -200,29 +209,30 @@ class Connection(asyncio.BufferedProtocol):
         if size > self.limits.max_body:
             raise TooLarge(f"the body has {size} bytes; at most {self.limits.max_body} are taken")
         have = min(len(rest), size)
-        if have < size and self._request is not None and (size > SMALL_BODY or b"expect" in head.headers):
-            self._ask_about(head, self._request)
+        if have < size:
+            self._await_body(_BODY)
+            if (size > SMALL_BODY or head.expects) and self._since > head.passed:
+                self._ask_about(head)
         self._charge(have)
         # What malloc gives is aligned to 16 bytes, so the tensors behind the JSON are too.
         raw = np.empty(size + _ALIGN, np.uint8)
         offset = -head.json_length % _ALIGN
         self._body = raw.data[offset : offset + size]
-        self._body[:have] = rest[:have]
         self._body_at = have
-        self._heads.put_back(rest[have:])
         if have == size:
+            self._body[:] = rest[:have]
+            self._heads.put_back(rest[have:])
             self._dispatch(self._body)
             return
-        self._await_body(_BODY)
-        if not head.http10:  # which knows no interim answers (RFC 9110, 10.1.1)
-            self._expect(head.headers)
+        self._body[:have] = rest
+        if head.expects:
+            self._go_on(head.headers)
 
-    def _ask_about(self, head: Head, request: Request) -> None:
+    def _ask_about(self, head: Head) -> None:
         """Whether its body may come. The whole request is admitted anyway, so for a moment a known head will do."""
-        now = time.monotonic()
-        if now > head.passed:
-            self.connections.gate(request)
-            head.passed = now + PASSED_SECONDS
+        if self._request is not None:
+            self.connections.gate(self._request)
+        head.passed = self._since + PASSED_SECONDS
 
     def _await_body(self, state: int) -> None:
         self._state, self._since = state, time.monotonic()
@@ -237,8 +247,8 @@ class Connection(asyncio.BufferedProtocol):
             self.connections.room.give_back(self._whose, self._charged)
             self._charged = 0
 
-    def _expect(self, headers: Mapping[bytes, bytes]) -> None:
-        if headers.get(b"expect", b"").lower() == b"100-continue":
+    def _go_on(self, headers: Mapping[bytes, bytes]) -> None:
+        if headers[b"expect"].lower() == b"100-continue":
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _feed_chunked(self, data: bytes) -> None:
@@ -298,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         request, self._request = self._request, None
         keep = self._keep_alive and not self.connections.draining
-        size = sum(len(part) for part in response.parts)
+        size = sum(map(len, response.parts))
         head = response.head(size, self.connections.date(), keep_alive=keep, http10=self._http10)
         if request is not None and request.method == b"HEAD":
             self._transport.write(head)
@@ -336,7 +346,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _next(self) -> None:
         self._state = _HEAD
-        self._heads.begin()
         if self._paused:
             self._paused = False
             self._transport.resume_reading()

@@ -188,7 +188,7 @@ def infer(app: Application, request: Request, names: Names, respond: Respond) ->
     model = app.inference.admit(names["name"], names.get("version"))
     request.answered_by = (model.name, model.version)
     ticket = request.ticket = Ticket(request.received, drawn="version" not in names)
-    encoding = _content_encoding(request)
+    encoding = _content_encoding(request) if b"content-encoding" in request.headers else None
     if encoding is None:
         _infer(app, model, request, ticket, respond)
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from calibrant.serve.protocol.errors import BadInput, HeadTooLarge
 
 FIRST = 4096  # bytes
-KEPT = 65536  # a longer one is given back when it is empty
+KEPT = 65536  # a longer one is given back with its head
 
 
 class HeadBuffer:
@@ -48,18 +48,14 @@ class HeadBuffer:
         head = bytes(memoryview(self._bytes)[:end])
         rest = bytes(memoryview(self._bytes)[end : self.filled])
         self.filled = self._scanned = 0
+        if len(self._bytes) > KEPT:
+            self._bytes = bytearray(max(FIRST, len(rest)))
         return head, rest
 
     def put_back(self, rest: bytes) -> None:
         """Bytes of the next request, which came with this one."""
         self._bytes[: len(rest)] = rest  # of the same length: the buffer must not be resized while it is read into
         self.filled = len(rest)
-
-    def begin(self) -> None:
-        """For the next request."""
-        self._scanned = 0
-        if len(self._bytes) > KEPT and not self.filled:
-            self._bytes = bytearray(FIRST)
 
     def drop(self) -> None:
         self._bytes = bytearray()

@@ -43,6 +43,11 @@ class Parser:
         version: str = self._parser.get_http_version()
         return version
 
+    @property
+    def expects(self) -> bool:
+        """Whether the caller waits to be told to go on; HTTP/1.0 knows no interim answers (RFC 9110, 10.1.1)."""
+        return b"expect" in self.headers and self.version != "1.0"
+
     def check_head(self) -> int | None:
         """The length of the body, None where it comes in chunks; refuses what could be understood in two ways."""
         headers = self.headers

@@ -148,8 +148,13 @@ class Model:
 
     def check(self, request: InferRequest) -> None:
         """Refuses knobs and derived outputs that this file has no answer to, before the request may join a batch."""
+        plan = request.plan
+        if plan is not None and plan.plain:
+            return
         asked = {w.name for w in request.outputs} & self.target.derived.keys()
         if request.knobs is None and not asked:
+            if plan is not None:
+                plan.plain = True
             return
         card, formula, knobs = self.session.require_card(), self.classifier.formula, request.knobs or Knobs()
         if "prediction_set" in asked and knobs.coverage is None:
@@ -164,8 +169,9 @@ class Model:
 
     def finish(self, request: InferRequest, outputs: Arrays) -> Arrays:
         """The tensors to answer with: the graph's, or what the knobs make of them, and the derived ones."""
-        asked = {w.name for w in request.outputs}
-        if request.knobs is None and not asked & self.target.derived.keys():
+        if request.plan is not None and request.plan.plain:
+            return outputs
+        if request.knobs is None and not any(w.name in self.target.derived for w in request.outputs):
             return outputs
         card = self.session.require_card()
         knobs = request.knobs or Knobs()

@@ -22,7 +22,7 @@ from calibrant.errors import CalibrantError, ConfigError, did_you_mean
 from calibrant.serve.access import Access
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.control import Control
-from calibrant.serve.engine import huge_pages
+from calibrant.serve.engine import heap, huge_pages
 from calibrant.serve.engine.providers import available_cores, share_threads
 from calibrant.serve.http.app import Application
 from calibrant.serve.http.connections import Connections
@@ -51,6 +51,7 @@ class Server:
 
     def __init__(self, config: ServeConfig, seat: Seat | None = None) -> None:
         """`seat`: where this process is one of several workers."""
+        heap.share()
         self.seat = seat
         self.config = config = config if seat is None else _of_worker(config, seat)
         self._cores = max(1, available_cores() // (1 if seat is None else seat.workers))

@@ -34,12 +34,12 @@ def encode(
     """The answer, tensors in the order of `request.outputs`. NaN and infinity cannot be written in JSON: refused."""
     plan = request.plan
     if plan is not None and plan.answers and not parameters:
-        shapes = tuple(tensors[w.name].shape for w in request.outputs)
-        written = plan.answers.get(shapes)
+        arrays = [tensors[w.name] for w in request.outputs]
+        written = plan.answers.get(tuple([array.shape for array in arrays]))
         if written is not None:
             before, behind = written
             header = before + _id(request.id) + behind
-            return Encoded([header, *(to_bytes(tensors[w.name]) for w in request.outputs)], len(header))
+            return Encoded([header, *map(to_bytes, arrays)], len(header))
     entries: list[dict[str, Any]] = []
     tail: list[bytes | memoryview] = []
     for wanted in request.outputs:

@@ -44,8 +44,12 @@ def parse(body: memoryview, header_length: int | None, target: Target) -> InferR
         raise BadInput(f"Inference-Header-Content-Length is {size} but the body has {len(body)} bytes")
     head, id_ = None, None
     if header_length is not None and size <= MAX_PLAN:
-        head, id_ = _without_id(bytes(body[:size]))
-        if (plan := target.plans.get(head)) is not None and plan.total == len(body) - size:
+        head = bytes(body[:size])
+        plan = target.plans.get(head)
+        if plan is None:
+            head, id_ = _without_id(head)
+            plan = target.plans.get(head)
+        if plan is not None and plan.total == len(body) - size:
             return _follow(plan, body[size:], id_)
     request, inputs = _parse_message(json_object(body[:size]), body[size:], target)
     if head is not None and inputs is not None and request.id == id_:

@@ -20,6 +20,7 @@ class Plan:
     total: int
     request: InferRequest  # without its tensors
     needed: tuple[str, ...] = ()  # outputs of the graph that its answer is made of
+    plain: bool = False  # these are the answer: no knob, nothing derived
     # What stands before the tensors of the answer, by their shapes: once (JSON), or before each (gRPC).
     answers: dict[tuple[tuple[int, ...], ...], tuple[bytes, ...]] = field(default_factory=dict)
 

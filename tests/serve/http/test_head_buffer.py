@@ -76,7 +76,7 @@ def test_what_begins_with_no_letter_is_no_request() -> None:
 
 def test_a_long_head_gives_its_memory_back_when_it_is_done() -> None:
     buffer = HeadBuffer()
-    feed(buffer, b"A" * (KEPT + 1))
-    buffer.put_back(b"")
-    buffer.begin()
-    assert len(buffer.free()) == FIRST
+    feed(buffer, b"A" * KEPT + b"\r\n\r\nPOST")
+    assert buffer.take(2 * KEPT) == (b"A" * KEPT + b"\r\n\r\n", b"POST")
+    buffer.put_back(b"POST")
+    assert len(buffer.free()) == FIRST - 4
