@@ -43,17 +43,24 @@ def plan(
     """
     from calibrant.serve.planning.measure import measured_curve, measured_front
     from calibrant.serve.planning.plan import plan as make
-    from calibrant.serve.planning.simulator import Worker
+    from calibrant.serve.planning.simulator import Besides, Worker
 
     demand = Demand(rate, seconds(p99), peak, cores, spare, price)
+    click.echo(f"measuring on one core: about {3 if front_us is not None else 15} s", err=True)
     session, curve = measured_curve(model)
-    front = front_us / 1e6 if front_us is not None else measured_front(session, curve)
+    front = Besides(front_us / 1e6) if front_us is not None else measured_front(session, curve)
     found = make(Worker.of(curve, front), demand)
     if as_json:
-        measured = {"curve": [[p.rows, p.seconds] for p in curve.points], "cap": curve.cap, "front_us": 1e6 * front}
+        measured = {
+            "curve": [[p.rows, p.seconds] for p in curve.points],
+            "cap": curve.cap,
+            "front_us": 1e6 * front.request,
+            "wake_us": 1e6 * front.wake,
+        }
         click.echo(json.dumps({"measured": measured, **found.to_dict()}, indent=2))
         return
-    click.echo(f"measured: {curve.said()}; cap {curve.cap}; {1e6 * front:.0f} us a request beside its run")
+    beside = f"{1e6 * front.request:.0f} us a request beside its run, {1e6 * front.wake:.0f} us to wake"
+    click.echo(f"measured: {curve.said()}; cap {curve.cap}; {beside}")
     click.echo(_text(found, demand))
 
 

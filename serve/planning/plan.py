@@ -72,7 +72,7 @@ def plan(worker: Worker, demand: Demand) -> Fleet:
 
 def highest_rate(worker: Worker, p99: float) -> float:
     """Requests a second of one worker of which 99 in 100 are answered in `p99` seconds."""
-    alone = float(worker.service[0])
+    alone = float(worker.service[0]) + worker.wake
     if p99 <= alone:
         raise ConfigError(
             f"one request alone takes {1e3 * alone:.3g} ms, so no number of machines is enough",

@@ -32,3 +32,5 @@ def test_machines_carry_the_peak_with_the_spare_ones_gone_and_all_are_paid() -> 
 def test_what_no_number_of_machines_can_do_is_refused() -> None:
     with pytest.raises(ConfigError, match="one request alone takes 10 ms"):
         highest_rate(WORKER, 0.009)
+    with pytest.raises(ConfigError, match="one request alone takes 12 ms"):
+        highest_rate(Worker(np.array([0.010]), wake=0.002), 0.011)

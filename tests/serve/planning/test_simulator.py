@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant.serve.engine.batch_curve import OVERHEAD, BatchCurve, BatchPoint
-from calibrant.serve.planning.simulator import Worker, answered, simulate
+from calibrant.serve.planning.simulator import Besides, Worker, answered, simulate
 
 
 def worker(*service: float) -> Worker:
@@ -28,6 +28,13 @@ def test_a_queue_that_is_empty_costs_the_service_alone() -> None:
     assert found.busy == pytest.approx(1.0 / 9.1)
 
 
+def test_who_finds_the_server_idle_waits_for_it_to_wake() -> None:
+    """It wakes for .3 s: who comes meanwhile joins the first run; who comes while it runs waits for its end alone."""
+    found = answered(Worker(np.array([1.0, 1.5]), wake=0.3), np.array([0.0, 0.2, 1.0, 5.0]))
+    np.testing.assert_allclose(found.latencies, [1.8, 1.6, 1.8, 1.3])
+    assert found.rows == 4 / 3
+
+
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
 def test_without_batches_the_mean_wait_is_that_of_pollaczek_and_khinchine(load: float) -> None:
     """M/D/1: load S / (2 (1 - load)); the simulated mean of 200,000 correlated waits is within 6 % of it."""
@@ -47,5 +54,5 @@ def test_batches_carry_more_than_rows_one_by_one() -> None:
 
 def test_the_curve_goes_straight_between_its_points_and_on_behind_them() -> None:
     curve = BatchCurve((BatchPoint(1, 0.010), BatchPoint(4, 0.016)))
-    got = Worker.of(curve, 0.001, cap=8).service - OVERHEAD
+    got = Worker.of(curve, Besides(0.001), cap=8).service - OVERHEAD
     np.testing.assert_allclose(got, [0.011, 0.014, 0.017, 0.020, 0.025, 0.030, 0.035, 0.040])
