@@ -69,7 +69,6 @@ TESTED_WITH_OTHERS = {
         export/graph/piecewise.py
     """,
     "tests/export/quantization/test_quantize.py": """
-        export/checks/measure.py
         export/quantization/bench.py
         export/quantization/candidates.py
         export/quantization/quantizers.py

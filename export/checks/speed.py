@@ -24,7 +24,7 @@ def entry(seconds: float, batch: int = BATCH) -> dict[str, Any]:
 
 
 def measure(path: str | Path, card: ModelCard, *, seconds: float = 0.2) -> dict[str, Any]:
-    """CPU time of the best of several calls on this machine; nothing for a file whose knobs must be given."""
+    """CPU time of several calls on this machine (measure.time_together); nothing where knobs must be given."""
     import numpy as np
 
     from calibrant.export.checks.measure import time_together

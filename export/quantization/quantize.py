@@ -25,13 +25,13 @@ from calibrant.calibration import Calibrator
 from calibrant.errors import ConfigError, DataError, did_you_mean
 from calibrant.export.checks import speed
 from calibrant.export.checks.golden import with_golden_rows
-from calibrant.export.checks.measure import rmse, run_logits, time_together
+from calibrant.export.checks.measure import ASKED, ASKED_CLEAR, rmse, run_logits, time_together
 from calibrant.export.edit import noted
 from calibrant.export.graph.assemble import build_tail, write_deployed
 from calibrant.export.graph.tail import Tail
 from calibrant.export.quantization.bench import Bench
 from calibrant.export.quantization.candidates import FLOAT, Candidate, Data, Pixels, Result, choose, row
-from calibrant.export.quantization.quantizers import Ranges, StaticQuantizer, write_dynamic, write_half
+from calibrant.export.quantization.quantizers import Ranges, StaticQuantizer, require_int8, write_dynamic, write_half
 from calibrant.images.image_set import ImageSet
 from calibrant.images.labels import ALL
 from calibrant.images.layouts import list_images
@@ -75,6 +75,8 @@ def quantize(
             name = "dynamic int8" if wanted == "dynamic" else "fp16"
             files[name] = Path(scratch) / f"{wanted}.onnx"
             (write_dynamic if wanted == "dynamic" else write_half)(bench.body, files[name])
+            if wanted == "dynamic":
+                require_int8(files[name], "it holds no matrix product with constant weights: choose static")
             found = [bench.candidate(name, files[name])]
             if wanted == "fp16":
                 warnings.append("half precision is for GPUs; on a CPU it is slower than float32")
@@ -84,6 +86,12 @@ def quantize(
         candidates = [replace(t, cost=costs[i]) for i, t in enumerate([base, *found])]
         candidates = [bench.refit(t) for t in candidates]
         chosen = choose(candidates[1:])
+        if chosen.agreement < ASKED or chosen.clear_agreement < ASKED_CLEAR:
+            warnings.append(
+                f"the same winner as float32 in {100 * chosen.agreement:.1f} % of the images and "
+                f"{100 * chosen.clear_agreement:.1f} % of the clear ones; `calibrant verify` asks "
+                f"{100 * ASKED:.0f} and {100 * ASKED_CLEAR:.0f}"
+            )
         card = _write(bench, files[chosen.name], out, chosen, candidates[0], wanted, ranges)
         return Result(card, chosen, tuple(candidates), sensitivity, tuple(warnings))
 
@@ -150,6 +158,8 @@ def _static_candidates(
     for name in keep or ():
         if name not in bench.body.blocks:
             raise ConfigError(f'no block "{name}"', where="--keep-float", fix=did_you_mean(name, bench.body.blocks))
+    if keep and set(keep) >= set(bench.body.blocks):
+        raise ConfigError("keeps every block in float: nothing is left to quantize", where="--keep-float")
     quantizer = StaticQuantizer(bench.body, bench.ranges_from, ranges, bench.folder)
 
     def attempt(name: str, blocks: Collection[str], **options: bool) -> Candidate:
@@ -166,12 +176,12 @@ def _static_candidates(
         return [*candidates, attempt(f"float: {', '.join(keep)}", keep)] if keep else candidates, {}
     sensitivity = _sensitivity(bench, quantizer)
     order = sorted(sensitivity, key=lambda b: -sensitivity[b])
-    worst = [b for b in order if sensitivity[b] > 0.08][:MOST_FLOAT]
+    worst = [b for b in order if sensitivity[b] > 0.08][: min(MOST_FLOAT, len(bench.body.blocks) - 1)]
     place = {block: i for i, block in enumerate(bench.body.blocks)}
     for count in range(1, len(worst) + 1):
         blocks = sorted(worst[:count], key=place.__getitem__)
         candidates.append(attempt(f"float: {', '.join(blocks)}", blocks))
-    if "head" not in place and len(place) > 1:  # the beginning of the network together, whatever its single shares
+    if "head" not in place and len(place) > 2:  # the beginning of the network together, whatever its single shares
         start = list(place)[:2]
         if set(start) not in [set(t.float_blocks) for t in candidates]:
             candidates.append(attempt(f"float: {', '.join(start)}", start))
@@ -181,8 +191,11 @@ def _static_candidates(
 def _sensitivity(bench: Bench, quantizer: StaticQuantizer, rows: int = 64) -> dict[str, float]:
     """Share of the squared error of the logits that goes when one block is left out of the fully quantized network.
 
-    Quantizing one block alone would mislead: errors of different blocks partly cancel.
+    Quantizing one block alone would mislead: errors of different blocks partly cancel. A network that is one block has
+    none to leave out, or it would be the float network under the name of int8.
     """
+    if len(bench.body.blocks) < 2:
+        return {}
     images, target = bench.data.calibration[:rows], bench.float_calibration[:rows]
 
     def error(blocks: Collection[str]) -> float:

@@ -65,10 +65,13 @@ class BlockGraph:
 
 
 def block_of(node: onnx.NodeProto) -> str | None:
-    """`blocks.0.1` from the module path of a node: up to its last number, or without its last name."""
+    """`blocks.0.1` from the module path of a node: up to its last number, or without its last name.
+
+    A foreign file has no such path; torchscript's exporter puts one into the node's name.
+    """
     scopes = next((p.value for p in node.metadata_props if p.key == SCOPES), None)
     if scopes is None:
-        return None
+        return _block_of_name(node.name)
     path = [s.strip(" '\"") for s in scopes.strip("[]").split(",")]
     parts = [p for p in path[-2].split(".") if p] if len(path) > 1 else []
     while parts and parts[0] == "network":
@@ -77,6 +80,18 @@ def block_of(node: onnx.NodeProto) -> str | None:
         return None
     numbered = [i for i, part in enumerate(parts) if part.isdigit() and "downsample" not in parts[:i]]
     return ".".join(parts[: numbered[-1] + 1] if numbered else parts[:-1] or parts)
+
+
+def _block_of_name(name: str) -> str | None:
+    """/layer1/layer1.0/conv1/Conv is of layer1.0. Names further down (conv/conv.0) are those of every block."""
+    places = name.split("/")[1:-1] if name.startswith("/") else []
+    for start in range(len(places) - 1):
+        end = start
+        while end + 1 < len(places) and places[end + 1].startswith(f"{places[end]}."):
+            end += 1
+        if end > start:
+            return places[end]
+    return ".".join(places[:-1] or places) or None
 
 
 class StaticQuantizer:
@@ -198,6 +213,12 @@ def check_quantizable(model: onnx.ModelProto) -> None:
     graph = Graph(model)
     if not any(n.op_type in _WEIGHTED and graph.is_constant(n.input[1]) for n in model.graph.node):
         raise ModelError("the file has no convolution or matrix product with constant weights")
+
+
+def require_int8(path: Path, why: str) -> None:
+    """The quantizers leave what they cannot quantize as it was, and say nothing."""
+    if not any("QuantizeLinear" in node.op_type for node in onnx.load(str(path)).graph.node):
+        raise ModelError(f"nothing of it was quantized; {why}")
 
 
 @contextlib.contextmanager

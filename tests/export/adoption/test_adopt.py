@@ -21,9 +21,10 @@ from calibrant.commands.root import cli
 from calibrant.errors import CalibrantError
 from calibrant.export import adopt
 from calibrant.export.adoption.pictures import random_pictures
+from calibrant.export.quantization import quantize
 from calibrant.serve import load
 
-from .conftest import NAMES, SIZE, Foreigners, Maker, spread
+from .conftest import NAMES, SIZE, WIDTH, Foreigners, Maker, spread
 
 
 def overconfident(m: Maker) -> str:
@@ -151,11 +152,25 @@ def test_triton_repository(model: Path, tmp_path: Path) -> None:
     assert "max_batch_size: 32" in (tmp_path / "repository" / "foreign" / "config.pbtxt").read_text()
 
 
+def even(m: Maker) -> str:
+    """A classifier that weighs all features alike: int8 gives them one step, the head of `spread` divides by theirs."""
+    features = m.body()
+    return m.put("Gemm", features, m.weight(m.rng.normal(0, 3, (len(NAMES), WIDTH))), m.weight(np.zeros(5)), transB=1)
+
+
 @pytest.mark.slow
-def test_quantize_and_verify_by_winners(place: Path, model: Path) -> None:
-    out = model.parent / "int8.onnx"
-    run("quantize", model, "--data", place / "data", "--out", out, "--samples", "240")
-    card = OnnxFile.open(out).card()
+@pytest.mark.parametrize("taken", [0, 1, 2])
+def test_quantize_and_verify_by_winners(
+    foreigners: Foreigners, place: Path, monkeypatch: pytest.MonkeyPatch, taken: int
+) -> None:
+    """The clock takes part in the choice of a setting: each that it may take keeps the winners."""
+    monkeypatch.setattr(quantize, "choose", lambda found: found[taken])
+    foreigners.adopt(foreigners.write(even))
+    out = foreigners.folder / "int8.onnx"
+    run("quantize", foreigners.adopted, "--data", place / "data", "--out", out, "--samples", "240")
+    file = OnnxFile.open(out)
+    card = file.card()
+    assert "QuantizeLinear" in [n.op for n in file.nodes]
     assert card.precision["dtype"] == "int8"
     assert card.adopted is not None
     assert "same winner" in run("verify", out, "--images", place / "data")

@@ -19,6 +19,7 @@ from calibrant.errors import CalibrantError, CheckFailed, ConfigError, DataError
 from calibrant.export import edit, export_onnx
 from calibrant.export.checks.measure import Cost, Quality, agreement, quality, ridge, rmse
 from calibrant.export.checks.parity import session
+from calibrant.export.quantization import quantize as module
 from calibrant.export.quantization.candidates import Candidate, Data, choose
 from calibrant.export.quantization.quantize import quantize, quantize_folders
 from calibrant.export.quantization.quantizers import BlockGraph, StaticQuantizer, block_of
@@ -255,6 +256,53 @@ def test_blocks_are_named_as_the_network_names_them() -> None:
     assert named("network.layer1.0.downsample.1") == "layer1.0"
     assert named("network.conv_stem") == "conv_stem"
     assert block_of(onnx.NodeProto(op_type="Conv")) is None
+
+
+def test_blocks_of_a_foreign_file_are_read_from_its_nodes_names() -> None:
+    for name, block in {
+        "/layer2/layer2.0/downsample/downsample.0/Conv": "layer2.0", "/conv1/Conv": "conv1",
+        "/blocks/blocks.0/blocks.0.1/conv_dw/Conv": "blocks.0.1", "/network/stem/Conv": "network",
+        "/network/features/features.3/conv/conv.0/conv.0.0/Conv": "features.3", "node_3_Conv": None, "": None,
+    }.items():  # fmt: skip
+        assert block_of(onnx.NodeProto(op_type="Conv", name=name)) == block
+
+
+class Lone(nn.Module):
+    """One block: with it in float nothing would be quantized. Its linear layer is the classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU())
+        self.head = nn.Linear(16, C)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.conv(x).mean((2, 3)))
+        return out
+
+
+def test_a_network_in_float_is_never_called_int8(cnn: Path, data: Data, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    path, out = tmp_path / "lone.onnx", tmp_path / "q.onnx"
+    export_onnx(spread(Lone()), path, class_names=CLASSES, preprocessing=PREPROCESSING)
+    result = quantize(path, out, data, seconds=0.02)
+    assert [t.name for t in result.candidates if t.float_blocks] == []
+    assert "QuantizeLinear" in [n.op for n in OnnxFile.open(out).nodes]
+    with pytest.raises(ConfigError, match="keeps every block"):
+        quantize(path, tmp_path / "k.onnx", data, keep_float=["conv.0"], seconds=0.02)
+    with pytest.raises(ModelError, match="nothing of it was quantized.*choose static"):
+        quantize(path, tmp_path / "d.onnx", data, method="dynamic", seconds=0.02)
+    everything = set(BlockGraph.of(onnx.load(cnn)).blocks)
+    assert all(set(t.float_blocks) != everything for t in quantize(cnn, out, data, seconds=0.02).candidates)
+
+
+def test_winners_that_verify_would_not_accept_are_told(
+    cnn: Path, data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "choose", lambda found: replace(found[0], agreement=0.93, clear_agreement=0.995))
+    result = quantize(cnn, tmp_path / "q.onnx", data, keep_float=[], seconds=0.02)
+    assert "93.0 % of the images and 99.5 % of the clear ones; `calibrant verify` asks 96 and 99" in result.warnings[0]
+    monkeypatch.setattr(module, "choose", lambda found: replace(found[0], agreement=0.97, clear_agreement=0.995))
+    assert not quantize(cnn, tmp_path / "q.onnx", data, keep_float=[], seconds=0.02).warnings
 
 
 def test_folders_and_wrong_settings(cnn: Path, tmp_path: Path) -> None:
