@@ -1,17 +1,20 @@
-"""`calibrant fit` beside fastai's `fine_tune` and a plain timm loop, on a test folder.
+"""`calibrant fit` beside AutoGluon, fastai's `fine_tune` and a plain timm loop, on a test folder.
 
     python bench/fit_defaults.py --data plantdoc --weights tf_efficientnet_lite0.safetensors --json out.jsonl
     python bench/fit_defaults.py --tools fit,fastai --fastai-python venv/bin/python ...
+    python bench/fit_defaults.py --tools autogluon --autogluon-python other/bin/python ...
     python bench/fit_defaults.py --table out.jsonl
 
 DATA has train/CLASS and test/CLASS. Each run is a process of its own with one thread, and adds one line to the file;
 what has its line is not run again. The tools take turns within a seed. `--table` prints mean and spread over seeds of
-accuracy, NLL, ECE and CPU seconds. fastai runs where it is installed, in an environment of its own if need be.
+accuracy, NLL, ECE and CPU seconds. fastai and AutoGluon (pip install autogluon.multimodal) run where they are
+installed, in environments of their own if need be.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
 import resource
@@ -25,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-TOOLS = ("fit", "fit-fast", "head", "train", "fastai", "plain")
+TOOLS = ("fit", "fit-fast", "head", "train", "fastai", "autogluon", "plain")
 
 
 def main() -> None:
@@ -39,6 +42,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=4, help="of fastai and of the plain loop")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--fastai-python", default=sys.executable, help="of the environment that has fastai")
+    parser.add_argument("--autogluon-python", default=sys.executable, help="of the environment that has AutoGluon")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--table", type=Path)
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
@@ -62,7 +66,7 @@ def one_run(given: argparse.Namespace, tool: str, seed: int) -> None:
     known = given.json.read_text().splitlines() if given.json and given.json.is_file() else []
     if any(key.items() <= json.loads(line).items() for line in known):
         return
-    python = given.fastai_python if tool == "fastai" else sys.executable
+    python = {"fastai": given.fastai_python, "autogluon": given.autogluon_python}.get(tool, sys.executable)
     command = [python, __file__, "--child", str(seed), "--tools", tool, "--data", str(given.data)]
     command += ["--model", given.model, "--weights", str(given.weights)]
     command += ["--image-size", str(given.image_size), "--epochs", str(given.epochs)]
@@ -193,6 +197,51 @@ def run_fastai(given: argparse.Namespace, work: Path) -> tuple[Any, Any, dict[st
         p, _ = learner.get_preds(dl=learner.dls.test_dl(files, num_workers=0))
     labels = np.asarray([data.vocab.o2i[f.parent.name] for f in files])
     return np.log(np.maximum(p.numpy(), 1e-12)), labels, {"epochs": given.epochs}
+
+
+def run_autogluon(given: argparse.Namespace, work: Path) -> tuple[Any, Any, dict[str, Any]]:
+    """MultiModalPredictor at its defaults (20 epochs at most, no limit of time), its backbone and image size named."""
+    os.environ |= {"HF_HOME": str(work), "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    import pandas as pd
+    import torch
+
+    torch.set_num_threads(1)
+    stubs = _declared_operators(torch)
+    _hub_with(given, work)
+    from autogluon.multimodal import MultiModalPredictor
+
+    train, test = (_listed(given.data / split) for split in ("train", "test"))
+    predictor = MultiModalPredictor(label="label", problem_type="multiclass", path=str(work / "ag"), verbosity=1)
+    predictor.fit(
+        pd.DataFrame(train, columns=["image", "label"]),
+        seed=given.child,
+        hyperparameters={
+            "model.names": ["timm_image"], "model.timm_image.checkpoint_name": given.model,
+            "model.timm_image.image_size": given.image_size,
+            "env.num_gpus": 0, "env.precision": 32, "env.num_workers": 0, "env.num_workers_inference": 0,
+        },
+    )  # fmt: skip
+    p = predictor.predict_proba(pd.DataFrame(test, columns=["image", "label"]), as_pandas=True)
+    labels = np.asarray([list(p.columns).index(name) for _, name in test])
+    facts = {"epochs": predictor._learner._config.optim.max_epochs, "operators declared": stubs}
+    return np.log(np.maximum(p.to_numpy(dtype=np.float64), 1e-12)), labels, facts
+
+
+def _declared_operators(torch: Any) -> list[str]:
+    """A CUDA torchvision beside a CPU torch, as one index gives them, cannot load its own; these two it must know.
+
+    Detection alone calls them; declared, they let the import pass and would fail when called.
+    """
+    if "+cpu" not in torch.__version__ or "+cpu" in importlib.metadata.version("torchvision"):
+        return []
+    names = ["torchvision::nms", "torchvision::qnms"]
+    for name in names:
+        torch.library.define(name, "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return names
+
+
+def _listed(split: Path) -> list[tuple[str, str]]:
+    return [(str(f.resolve()), f.parent.name) for f in sorted(split.glob("*/*.jpg"))]
 
 
 def _hub_with(given: argparse.Namespace, work: Path) -> Path:

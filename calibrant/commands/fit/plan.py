@@ -24,6 +24,7 @@ PRESETS = {"fast": Preset(0, 60), "balanced": Preset(1, 15), "best": Preset(3, 1
 BATCH = 32
 LEAST_UPDATES, LEAST_EPOCHS = 100, 4  # of the preset balanced
 TOO_FEW = 48  # updates that are not worth it: fewer ended below the head (docs/fit.md)
+LEAST_JUDGES = 8  # rows that can tell whether fine-tuning won: a standard error of fewer is chance
 STEP_OVER_FORWARD = 4.0  # a training step against a forward pass of as many images
 EXPORT_SECONDS = 20.0
 SAFETY = 0.85  # of the time left that a plan uses

@@ -10,7 +10,7 @@ import numpy as np
 
 from calibrant.commands.fit.data import Rows
 from calibrant.commands.fit.heads import CHOSEN, Pace
-from calibrant.commands.fit.plan import BATCH, STEP_OVER_FORWARD, Clock, Wanted, affordable, epochs_for
+from calibrant.commands.fit.plan import BATCH, LEAST_JUDGES, STEP_OVER_FORWARD, Clock, Wanted, affordable, epochs_for
 from calibrant.commands.fit.project import Project
 from calibrant.progress import spoken
 
@@ -29,7 +29,8 @@ def planned(
     known = project.done("plan")
     if known is not None:
         return known
-    images = int((rows.folds != 0).sum()) if rows.parts < 6 else int((rows.folds > 1).sum())
+    judge = _judge(rows)
+    images, judges = int((~judge).sum()), int((judge & rows.judged).sum())
     step = pace.seconds * STEP_OVER_FORWARD
     preset = wanted.preset if choice.pretrained or wanted.preset != "fast" else "balanced"  # from scratch it must train
     full = epochs_for(preset, images) if choice.pretrained else 30
@@ -38,6 +39,9 @@ def planned(
         epochs = max(1, min(full, int((0.85 * clock.left() - 20) / max(1e-9, images * step))))
     if preset == "fast":
         why = "the preset fast leaves the backbone as it is"
+    elif judges < LEAST_JUDGES:
+        epochs = 0
+        why = f"left out: {judges} image{'s' * (judges != 1)} could not tell whether it wins"
     elif epochs == 0:
         need = spoken(full * images * step)
         why = f"left out: it would take about {need}, and {spoken(max(0.0, clock.left()))} are left of the time"
@@ -106,10 +110,15 @@ def _move(source: Path, target: Path) -> None:
         item.replace(there)
 
 
+def _judge(rows: Rows) -> Any:
+    """Rows that fine-tuning does not train on: of one fold, or of two where there are many."""
+    return (rows.folds == 0) if rows.parts < 6 else (rows.folds >= 0) & (rows.folds < 2)
+
+
 def _splits(rows: Rows) -> Splits:
     from calibrant.train.data.split import Splits
 
-    judge = (rows.folds == 0) if rows.parts < 6 else (rows.folds >= 0) & (rows.folds < 2)
+    judge = _judge(rows)
     return Splits(
         rows.class_names,
         rows.learn.rows(np.flatnonzero(~judge)),

@@ -1,8 +1,8 @@
-"""Image folders: DIR/{train,val,test}/CLASS/*.jpg, DIR/CLASS/*.jpg, or images without classes."""
+"""Image folders: DIR/{train,val,test}/CLASS/*.jpg, DIR/CLASS{,/train,/val,/test}/*.jpg, or images without classes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +19,13 @@ from calibrant.images.listing import ImageListing
 def read(path: Path, wishes: Wishes | None = None) -> ImageListing:
     """Classes are the names of the folders, sorted; those that hold no image are among them.
 
-    A folder is divided where it has train/ with classes in it, or nothing but folders named after splits.
+    A folder is divided where it has train/ with classes in it, or nothing but folders named after splits, in capitals
+    or not; and where each of its classes is.
     """
     if not path.is_dir():
         raise DataError("is a file; give the folder that holds the class folders", where=path)
-    folders = split_folders(path) or {ALL: path}
     unread: list[Path] = []
-    found = {split: _files(folder, unread) for split, folder in folders.items()}
+    found = _found(unpacked(path), unread)
     names = tuple(sorted({name for by_class in found.values() for name in by_class if name is not None}))
     number: dict[str | None, int] = {name: k for k, name in enumerate(names)}
     sets = {}
@@ -41,14 +41,49 @@ def read(path: Path, wishes: Wishes | None = None) -> ImageListing:
     )
 
 
+def unpacked(path: Path) -> Path:
+    """The folder in which the classes or splits are: archives often hold all in one folder, which holds no class."""
+    while not split_folders(path) and not _pictures_in(path):
+        inner = visible_folders(path)
+        if len(inner) != 1 or not visible_folders(path / inner[0]):
+            break
+        splits = split_folders(path / inner[0])
+        if splits and not any(visible_folders(folder) for folder in splits.values()):
+            break  # one class, divided
+        path = path / inner[0]
+    return path
+
+
 def split_folders(path: Path) -> dict[str, Path]:
     """The folders of the splits, by split; none where the folders are classes."""
     inner = visible_folders(path)
-    found = {s: next((path / w for w in words if w in inner), None) for s, words in SPLIT_WORDS.items()}
-    folders = {split: folder for split, folder in found.items() if folder is not None}
+    folders = _named_after_splits(path, inner)
     train = folders.get("train")
     divided = train is not None and bool(visible_folders(train))
     return folders if divided or (folders and len(folders) == len(inner)) else {}
+
+
+def _named_after_splits(path: Path, inner: Sequence[str]) -> dict[str, Path]:
+    """The small names first, where both are there."""
+    names = {name.lower(): name for name in sorted(inner)}
+    found = {s: next((path / names[w] for w in words if w in names), None) for s, words in SPLIT_WORDS.items()}
+    return {split: folder for split, folder in found.items() if folder is not None}
+
+
+def _divided_classes(path: Path, inner: Sequence[str]) -> dict[str, dict[str, Path]]:
+    """CLASS/SPLIT: the folders of each class by split, if each class has some and nothing else."""
+    found = {}
+    for name in inner:
+        parts = visible_folders(path / name)
+        found[name] = _named_after_splits(path / name, parts)
+        if not parts or len(found[name]) != len(parts) or _pictures_in(path / name):
+            return {}
+    return found
+
+
+def _pictures_in(folder: Path) -> bool:
+    """Whether some lie there, and not further below."""
+    return any(p.suffix.lower() in image_suffixes() and not p.name.startswith(".") for p in folder.iterdir())
 
 
 def visible_folders(path: Path) -> list[str]:
@@ -58,6 +93,20 @@ def visible_folders(path: Path) -> list[str]:
 
 def kinds() -> str:
     return ", ".join(s[1:] for s in image_suffixes())
+
+
+def _found(root: Path, unread: list[Path]) -> dict[str, Mapping[str | None, Sequence[Path]]]:
+    """Files by split and class."""
+    folders = split_folders(root)
+    by_class = {} if folders else _divided_classes(root, visible_folders(root))
+    if not by_class:
+        return {split: _files(folder, unread) for split, folder in (folders or {ALL: root}).items()}
+    found: dict[str, dict[str | None, Sequence[Path]]] = {s: {} for s in SPLIT_WORDS}
+    for name, parts in by_class.items():
+        for split, folder in parts.items():
+            found[split][name], other = picture_files(folder)
+            unread += other
+    return {split: files for split, files in found.items() if files}
 
 
 def _files(folder: Path, unread: list[Path]) -> dict[str | None, Sequence[Path]]:
@@ -74,4 +123,5 @@ def _left(path: Path, unread: Sequence[Path]) -> str | None:
     return f"convert {unread[0].name} and the like to one of these" if unread else None
 
 
-FOLDER = Layout("folder", "`DIR/CLASS/*.jpg`, `DIR/{train,val,test}/CLASS/*.jpg`, or images alone", Path.is_dir, read)
+LOOKS = "`DIR/CLASS/*.jpg`, `DIR/{train,val,test}/CLASS/*.jpg`, `DIR/CLASS/{train,val,test}/*.jpg`, or images alone"
+FOLDER = Layout("folder", LOOKS, Path.is_dir, read)

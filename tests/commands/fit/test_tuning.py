@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
 from calibrant.commands.fit import tuning
+from calibrant.commands.fit.heads import Pace
+from calibrant.commands.fit.plan import Clock, Wanted
 from calibrant.commands.fit.project import Project
 
 FILES = ("config.json", "model.safetensors", "metrics.jsonl", "predictions/x.parquet")
@@ -56,3 +61,21 @@ def test_an_exchange_that_was_broken_off_is_gone_on_with(
     check(tmp_path / "p")
     tuning.put_in_place(project)
     check(tmp_path / "p")
+
+
+@pytest.mark.parametrize("pretrained", [True, False])
+def test_too_few_rows_to_tell_leave_the_backbone_as_it_is(tmp_path: Path, pretrained: bool) -> None:
+    """Six pictures, one or two of which judge, have no standard error; it crashed at the end of training."""
+    choice: Any = SimpleNamespace(pretrained=pretrained)
+
+    def plan(folds: list[int], *, doubtful: int = 0) -> dict[str, Any]:
+        judged = np.arange(len(folds)) >= doubtful
+        rows: Any = SimpleNamespace(folds=np.asarray(folds), judged=judged, parts=len(set(folds)))
+        project = Project.open(tmp_path / f"{len(folds)} {doubtful}", {}, overwrite=False)
+        wanted = Wanted(images=tmp_path)
+        return tuning.planned(wanted, project, choice, rows, Pace(64, 0.001), Clock(None, "balanced"))
+
+    assert plan([0, 1, 2, 3, 4, 5])["epochs"] == 0
+    assert plan([0] * 2 + [1, 2] * 4)["why"] == "left out: 2 images could not tell whether it wins"
+    assert plan([0] * 8 + [1, 2, 3] * 4, doubtful=1)["why"].startswith("left out: 7 images")
+    assert plan([0] * 8 + [1, 2, 3] * 4)["epochs"] > 0

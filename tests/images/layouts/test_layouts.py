@@ -189,3 +189,57 @@ def test_the_pixels_are_those_that_were_written(written: tuple[str, Path]) -> No
 def test_the_page_on_data_has_every_layout() -> None:
     page = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
     assert [name for name in LAYOUTS if f"`{name}`" not in page] == []
+
+
+def _as(root: Path, place: str) -> Path:
+    """The pictures of every split, each at `place`."""
+    for split in ("train", "test"):
+        for s, k, i in everyone(split):
+            file = root / place.format(split=split, Split=split.title(), name=CLASSES[k]) / f"{split} {i}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(png(s, k, i))
+    return root
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "{Split}/{name}",  # in capitals
+        "{name}/{split}", "{name}/{Split}",  # the classes first
+        "My pictures/{split}/{name}", "a/b/{Split}/{name}", "a/{name}/{split}",  # in the folder of an archive
+    ],
+)  # fmt: skip
+def test_folders_are_read_as_people_divide_them(tmp_path: Path, place: str) -> None:
+    root = _as(tmp_path, place)
+    (root / "README.txt").write_text("")
+    (root / "__MACOSX").mkdir()
+    listing = list_images(root)
+    assert listing.class_names == CLASSES
+    assert {split: seen(images) for split, images in listing.sets.items()} == {s: wanted(s) for s in ("train", "test")}
+    assert all((root / id).is_file() for id in listing.sets["test"].ids)
+    assert seen(images_to_predict(root, CLASSES, split="test")) == wanted("test")
+
+
+def test_classes_in_the_folder_of_an_archive_are_not_divided(tmp_path: Path) -> None:
+    listing = list_images(_as(tmp_path, "photos-main/{name}"))
+    assert (listing.class_names, list(listing.sets)) == (CLASSES, [ALL])
+    assert seen(listing.sets[ALL]) == wanted("train") | wanted("test")
+
+
+def test_one_class_is_no_folder_of_an_archive(tmp_path: Path) -> None:
+    """Where it holds no folders or its own splits, or pictures lie beside it."""
+    _as(tmp_path / "divided", "auk/{split}")
+    listing = list_images(tmp_path / "divided")
+    assert listing.class_names == ("auk",)
+    _as(tmp_path / "one", "auk")
+    assert list_images(tmp_path / "one").class_names == ("auk",)
+    _as(tmp_path / "beside", "auk/2020")
+    (tmp_path / "beside" / "cover.png").write_bytes(png("test", 0, 0))
+    assert list_images(tmp_path / "beside").class_names == ("auk",)
+
+
+def test_folders_of_classes_that_are_only_partly_splits_are_read_whole(tmp_path: Path) -> None:
+    _as(tmp_path, "{name}/{split}")
+    (tmp_path / "auk" / "young").mkdir()
+    (tmp_path / "auk" / "young" / "1.png").write_bytes(png("test", 0, 0))
+    assert list(list_images(tmp_path).sets) == [ALL]
