@@ -62,7 +62,7 @@ def watch(
     told: Array,
     labels: NDArray[np.int64],
     told_times: Array,
-    scores: NDArray[np.float32],
+    scores: NDArray[np.float32] | None = None,
 ) -> Mapping[str, Onset]:
     """Feeds the alarms block by block; for each that fired, since when. `answered`, `told`: (N, C) of `served_log_p`,
     `told` in the order in which the labels came; `scores`: of the features of `answered`."""
@@ -71,10 +71,11 @@ def watch(
         alarms.answered(answered[block])
         for trace in traces.values():
             trace.look()
-    featured = np.isfinite(scores).all(axis=1) & (alarms.features is not None)  # rows that this alarm counts
-    if alarms.features is not None:
-        traces["features"] = _Trace(alarms.features)
-        known = scores[featured]
+    times = {}
+    if alarms.features is not None and scores is not None:
+        counted = np.isfinite(scores).all(axis=1)
+        traces["features"], times["features"] = _Trace(alarms.features), answered_times[counted]
+        known = scores[counted]
         for block in _blocks(len(known), alarms.features.settings.block):
             alarms.featured(known[block])
             traces["features"].look()
@@ -83,7 +84,6 @@ def watch(
         alarms.labelled(told[block], labels[block])
         calibration.look()
     found = {"calibration": calibration.onset(told_times)}
-    times = {"features": answered_times[featured]}
     found |= {name: trace.onset(times.get(name, answered_times)) for name, trace in traces.items()}
     return {name: onset for name, onset in found.items() if onset is not None}
 
