@@ -6,7 +6,8 @@ The model is a small network of ours whose answer can be computed here for any i
 its own request (probabilities within 1e-4, and the request's id). The load is `--share` of what the server answers in
 the first ten seconds. Meanwhile, in turns of ten seconds:
 
-- a file is replaced by another one that answers the same (a reload), and a version comes as a canary,
+- a file is replaced by another one that answers the same (a reload), and in the first half a version comes as a canary
+  (each one stays loaded beside those before it, which takes memory that is no leak),
 - labels are sent for a part of the answers; those that were acknowledged are looked up in the log at the end,
 - bad neighbours: junk, half bodies, absurd shapes, connections that close at once; their failures are not ours,
 - in the first half a worker is killed (SIGKILL): requests that it was working on fail by a closed connection, and are
@@ -201,12 +202,12 @@ def events(
         kind = ("reload", "canary", "kill")[turn % 3]
         if kind == "reload":
             write_model(folder / "soak" / "1" / "model.onnx", f"reload {turn}")
-        elif kind == "canary":
+        elif kind == "canary" and time.monotonic() - start < 30 * minutes:
             version += 1
             (folder / "soak" / str(version)).mkdir()
             write_model(folder / "soak" / str(version) / "model.onnx", f"version {version}")
         elif (
-            len(workers_of(pid)) > 1 and turn % 9 == 2 and time.monotonic() - start < 30 * minutes
+            kind == "kill" and len(workers_of(pid)) > 1 and turn % 9 == 2 and time.monotonic() - start < 30 * minutes
         ):  # each third time: a successor takes seconds to load
             os.kill(random.choice(workers_of(pid)), signal.SIGKILL)
             kind = "worker killed"
@@ -270,6 +271,10 @@ def main() -> None:
         said = server.log.read_text(errors="replace")
     known = {i: int(k) for s in read_feedback(log).served for i, k in zip(s.ids, s.labels, strict=True) if k >= 0}
     lost = [i for i, k in tally.acknowledged.items() if known.get(i) != k]
+    worker_memory = {
+        str(pid): [[round(at), round(mib, 1)] for at, p, mib in memory[::15] if p == pid]
+        for pid in {pid for _, pid, _ in memory}
+    }
     report = {
         "minutes": asked.minutes, "answered": tally.answered, "wrong": len(tally.wrong), "refused": tally.refused,
         "cut": tally.cut, "labels_acknowledged": len(tally.acknowledged), "labels_lost": len(lost),
@@ -280,7 +285,7 @@ def main() -> None:
         print(line)
     print(json.dumps(report, indent=2))
     if asked.json:
-        asked.json.write_text(json.dumps(report, indent=2))
+        asked.json.write_text(json.dumps({**report, "mebibytes": worker_memory}))
 
 
 if __name__ == "__main__":

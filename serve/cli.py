@@ -83,6 +83,12 @@ _TABLES = "calibrant.serve.tables"
 )
 @click.option("--keep-days", type=click.FloatRange(0.01), help="Drop parts of the feedback log older than that.")
 @click.option(
+    "--feature-drift",
+    is_flag=True,
+    help="Also watch the features of files that put them out (export --features), against those of --baseline or the "
+    "first rows.",
+)
+@click.option(
     "--keep-gib",
     default=10.0,
     show_default=True,
@@ -226,6 +232,7 @@ def serve(
     segment_hours: float | None,
     log_float16: bool,
     log_top: int | None,
+    feature_drift: bool,
     providers: tuple[str, ...],
     trusted_proxies: tuple[str, ...],
     **options: Any,
@@ -279,6 +286,7 @@ def serve(
             segment_hours=1.0 if segment_hours is None and options["log_to"] is not None else segment_hours,
             half=log_float16,
             top=log_top,
+            features=feature_drift,
             **tables.get("watch", {}),
         ),
         canary_rules=CanaryRules(**tables.get("canary_rules", {})),

@@ -130,6 +130,8 @@ class ServeConfig:
                 raise ConfigError(f"no address or network ({error})", where="--trusted-proxy") from None
         if self.watch.sample != 1.0 and not (self.monitor or self.feedback_log):
             raise ConfigError("samples nothing without --monitor or --feedback-log", where="--sample")
+        if self.watch.features and not (self.monitor or self.feedback_log):
+            raise ConfigError("watches nothing without --monitor or --feedback-log", where="--feature-drift")
         if self.baseline is not None and not (self.monitor or self.feedback_log):
             raise ConfigError("is a baseline of nothing without --monitor or --feedback-log", where="--baseline")
         for option, given in (

@@ -15,6 +15,7 @@ from calibrant.serve.models.folder import models_in
 from calibrant.serve.models.remote_folder import RemoteFolder
 from calibrant.serve.models.repository import NEWEST
 from calibrant.serve.monitor.baseline import read_baseline
+from calibrant.serve.monitor.features import ServedFeatures
 from calibrant.serve.processes.listener import certificate
 
 
@@ -48,6 +49,8 @@ def checked(config: ServeConfig) -> Iterator[str]:
         card = session.card
         if config.baseline is not None and card is not None:
             read_baseline(config.baseline, card)
+        if config.watch.features and card is not None:
+            yield f"{key[0]}: features: {ServedFeatures.of(session, session.sha256(), config.baseline).said}"
         classes = "not ours, tensors only" if card is None else f"{len(card.classes)} classes"
         golden = "golden rows hold" if card is not None and card.golden is not None else "no golden rows"
         yield f"{key[0]} version {version}: {path}, {classes}, {session.providers[0]}, {golden}"

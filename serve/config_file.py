@@ -39,7 +39,7 @@ TABLES: dict[str, type[Any]] = {"limits": Limits, "watch": MonitorConfig, "canar
 # Fields of the tables that are options, and are said there only.
 OPTIONS = {"max_body": "max_body (MiB)", "max_wait": "max_wait", "sample": "sample", "keep_days": "keep_days",
            "keep_gib": "keep_gib", "segment_bytes": "segment_mib", "segment_hours": "segment_hours",
-           "half": "log_float16", "top": "log_top"}  # fmt: skip
+           "half": "log_float16", "top": "log_top", "features": "feature_drift"}  # fmt: skip
 
 
 @dataclass(frozen=True)

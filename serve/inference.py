@@ -248,7 +248,8 @@ class Inference:
         if request.id is not None and job.result is not None and "logits" in job.result:
             if monitor.config.sample < 1.0 and self._dice.random() >= monitor.config.sample:
                 return
-            monitor.record(request.id, job.result["logits"], job.finished - job.queued)
+            features = None if monitor.features is None else job.result.get("features")
+            monitor.record(request.id, job.result["logits"], job.finished - job.queued, features)
 
     def _shadow(self, model: Model, request: InferRequest, job: Job) -> None:
         """A copy of the request for a version that answers nobody, when it has nothing else to do."""

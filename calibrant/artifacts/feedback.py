@@ -12,7 +12,9 @@ format; then
                                                                        and "version", under which it was served;
                                                                        "dtype": "float16" where they are kept so;
                                                                        "top", "classes" and "rest" where only the
-                                                                       largest are (`feedback_logits`)
+                                                                       largest are (`feedback_logits`);
+                                                                       "feature_scores" where features are watched
+                                                                       (`feedback_scores`)
     {"record": "labels", "model", "time", "ids", "labels"}             class numbers
     {"record": "chosen labels", ...}                                   the same, of rows that are no random sample
 
@@ -33,6 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.artifacts import feedback_scores
 from calibrant.artifacts.feedback_logits import CUT, decode
 from calibrant.artifacts.feedback_records import CHOSEN, LABELS, Damage, records, segments
 from calibrant.artifacts.predictions import Predictions, Source
@@ -69,6 +72,7 @@ class Again:
     before: NDArray[np.int64]
     times: NDArray[np.float64]
     logits: NDArray[np.float32]
+    scores: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,9 @@ class Served:
     """Everything that one deployed file predicted, with the labels that are known; -1 is unknown.
 
     `latency_ms`: queue and network, milliseconds; NaN where the log does not say. `chosen`: labels of rows that were
-    picked for what they are, such as errors, and have no other label; no figure may be made of them. `cut`: so many
-    logits of a row were kept, where not all were; the others are alike.
+    picked for what they are, such as errors, and have no other label; no figure may be made of them. `scores`: (N, S)
+    of the features, no columns where these are not watched. `cut`: so many logits of a row were kept, where not all
+    were; the others are alike.
     """
 
     model: Model
@@ -89,6 +94,7 @@ class Served:
     arrivals: Arrivals
     again: Again
     chosen: NDArray[np.int64]
+    scores: NDArray[np.float32]
     cut: int | None = None
 
     @property
@@ -96,6 +102,11 @@ class Served:
         """Times and logits of every answer, also of those under an id that had one, as they stand in the log."""
         again = self.again
         return np.insert(self.times, again.before, again.times), np.insert(self.logits, again.before, again.logits, 0)
+
+    @property
+    def traffic_scores(self) -> NDArray[np.float32]:
+        """Of the same rows."""
+        return np.insert(self.scores, self.again.before, self.again.scores, 0)
 
     def predictions(self) -> Predictions:
         """As a predictions file of the deployed logits: temperature and prior are applied already."""
@@ -124,6 +135,7 @@ class _Gathered:
     times: list[float] = field(default_factory=list)
     logits: list[NDArray[np.float32]] = field(default_factory=list)
     ms: list[float | None] = field(default_factory=list)
+    scores: list[tuple[int, NDArray[np.float32] | None]] = field(default_factory=list)  # of blocks of so many rows
     cut: int | None = None  # the fewest logits that were kept of a row
 
 
@@ -180,6 +192,7 @@ def _gather(
         block.times += record["time"]
         block.ms += record.get("ms") or [None] * len(record["ids"])
         block.logits.append(decode(record, len(block.model.classes)))
+        block.scores.append((len(record["ids"]), feedback_scores.decode(record)))
         if "top" in record:
             block.cut = record["top"] if block.cut is None else min(block.cut, record["top"])
     elif kind == LABELS:
@@ -216,10 +229,29 @@ def _join(
     picked = [-1 if label else chosen.get((block.model.name, id_), -1) for id_, label in zip(ids, known, strict=True)]
     took = np.array(block.ms, np.float32)  # None becomes NaN
     times = np.array(block.times, np.float64)
-    again = Again(np.array(before, np.int64), times[repeated], logits[repeated])
+    scores = feedback_scores.joined(block.scores, _scores_watched(block.model))
+    again = Again(np.array(before, np.int64), times[repeated], logits[repeated], scores[repeated])
     arrivals, other = _arrivals(known), np.array(picked, np.int64)
-    served = Served(block.model, ids, times[keep], logits[keep], last, took[keep], arrivals, again, other, block.cut)
+    served = Served(
+        block.model,
+        ids,
+        times[keep],
+        logits[keep],
+        last,
+        took[keep],
+        arrivals,
+        again,
+        other,
+        scores[keep],
+        block.cut,
+    )
     return served, len(repeated)
+
+
+def _scores_watched(model: Model) -> int:
+    """Of a row, by the last start of the server."""
+    features = (model.watch or {}).get("features")
+    return int(features["scores"]) if features else 0
 
 
 def _arrivals(known: Sequence[_Label | None]) -> Arrivals:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrant.artifacts import feedback_parquet
+from calibrant.artifacts import feedback_parquet, feedback_scores
 from calibrant.artifacts.feedback_logits import arrays
 from calibrant.artifacts.feedback_records import PARQUET, SUFFIX, Damage, hold, records, segment_name, segments
 from calibrant.atomic import replacing
@@ -84,14 +84,15 @@ def _compare(path: Path, table: Path) -> None:
 def _same(record: dict[str, Any], copy: dict[str, Any]) -> bool:
     if record["record"] != "predictions":
         return record == copy
-    first, second = arrays(record), arrays(copy)
+    first = (*arrays(record), feedback_scores.flat(record))
+    second = (*arrays(copy), feedback_scores.flat(copy))
     alike = all(
         (a is None and b is None) or (a is not None and b is not None and np.array_equal(a, b, equal_nan=True))
         for a, b in zip(first, second, strict=True)
     )
     told = {"ms": [None] * len(record["ids"]), **{k: v for k, v in record.items() if v is not None}}
     known = {"ms": [None] * len(record["ids"]), **copy}
-    for numbers in ("logits", "classes", "rest", "dtype"):
+    for numbers in ("logits", "classes", "rest", "dtype", feedback_scores.FIELD):
         told.pop(numbers, None)
         known.pop(numbers, None)
     return alike and told == known

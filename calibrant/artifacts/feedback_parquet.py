@@ -4,7 +4,9 @@ A row for each answer and each label, in the order of the log. `line` is where t
 the table was made of, so who knows a row by its place still finds it. What is neither, such as what describes a model,
 stands as JSON in `other`. `read` gives back the records of the lines.
 
-    line, record, model, sha256, version, id, time, ms, label, logits, classes, rest, other
+    line, record, model, sha256, version, id, time, ms, label, logits, classes, rest, feature_scores, other
+
+Tables from before features were watched have no `feature_scores`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrant.artifacts import feedback_scores
 from calibrant.artifacts.feedback_logits import arrays
 from calibrant.artifacts.feedback_records import CHOSEN, LABELS, Damage
 from calibrant.errors import FormatError
@@ -38,7 +41,7 @@ def write(out: Path, lines: Iterator[tuple[int, dict[str, Any]]], damage: Damage
     options: dict[str, Any] = {
         "compression": "zstd",
         "use_dictionary": ["record", "model", "sha256", "version"],
-        "use_byte_stream_split": ["logits.list.element", "rest", "time", "ms"],
+        "use_byte_stream_split": ["logits.list.element", f"{feedback_scores.FIELD}.list.element", "rest", "time", "ms"],
     }
     with pq.ParquetWriter(out, schema, **options) as writer:
         rows = _Rows()
@@ -109,7 +112,7 @@ def _records(path: Path, group: int) -> Iterator[tuple[int, dict[str, Any]]]:
     with pq.ParquetFile(path) as file:
         table = file.read_row_group(group).combine_chunks()
     values = {name: table.column(name).to_pylist() for name in _PLAIN}
-    parts = {name: _Lists(table.column(name)) for name in ("logits", "classes")}
+    parts = {name: _Lists(table.column(name)) for name in _LISTS if name in table.column_names}
     lines = np.asarray(values["line"])
     begins = np.flatnonzero(np.diff(lines, prepend=-1)) if len(lines) else lines
     for first, stop in zip(begins.tolist(), [*begins[1:].tolist(), len(lines)], strict=True):
@@ -137,10 +140,13 @@ def _record(rows: slice, values: dict[str, list[Any]], parts: dict[str, _Lists])
         classes = parts["classes"].of(rows)
         rest = np.array(values["rest"][rows], np.float32)
         record |= {"top": len(classes) // len(rest), "classes": classes, "rest": rest}
+    if feedback_scores.FIELD in parts and len(scores := parts[feedback_scores.FIELD].of(rows)):
+        record[feedback_scores.FIELD] = scores
     return record
 
 
 _PLAIN = ("line", "record", "model", "sha256", "version", "id", "time", "ms", "label", "rest", "other")
+_LISTS = ("logits", "classes", feedback_scores.FIELD)
 
 
 class _Lists:
@@ -163,7 +169,7 @@ class _Rows:
     line: list[int] = field(default_factory=list)
     columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in _PLAIN if name != "line"})
     lists: dict[str, tuple[list[NDArray[Any]], list[int]]] = field(
-        default_factory=lambda: {"logits": ([], []), "classes": ([], [])}
+        default_factory=lambda: {name: ([], []) for name in _LISTS}
     )
     bytes: int = 0
 
@@ -199,6 +205,7 @@ class _Rows:
             rest=[None] * n if found.rest is None else found.rest.tolist(),
             logits=found.values,
             classes=found.classes,
+            feature_scores=feedback_scores.flat(record),
         )
 
     def _append(self, offset: int, n: int, **given: Any) -> None:
@@ -248,6 +255,7 @@ def _schema() -> Any:
         ("logits", pa.list_(pa.field("element", pa.float32()))),
         ("classes", pa.list_(pa.field("element", pa.int32()))),
         ("rest", pa.float32()),
+        (feedback_scores.FIELD, pa.list_(pa.field("element", pa.float32()))),
         ("other", pa.string()),
     )
     return pa.schema(kinds)

@@ -31,6 +31,11 @@ def segment_name(path: Path) -> str:
     return path.name.removesuffix(SUFFIX).removesuffix(PARQUET)
 
 
+def is_there(path: Path) -> bool:
+    """Whether the log still has the segment, as it was written or compacted."""
+    return _now(path).exists()
+
+
 def remove(path: Path) -> None:
     """A segment, also where it is there twice."""
     for suffix in (SUFFIX, PARQUET):

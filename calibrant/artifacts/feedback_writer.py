@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from calibrant.artifacts.feedback import Model
 from calibrant.artifacts.feedback_logits import Kept
 from calibrant.artifacts.feedback_records import CHOSEN, LABELS, PARQUET, SUFFIX, hold, remove, segment_name, segments
+from calibrant.artifacts.feedback_scores import encode
 from calibrant.errors import DataError
 
 _STAMP = "%Y%m%dT%H%M%S"
@@ -68,9 +69,10 @@ class FeedbackWriter:
         logits: NDArray[np.float32],
         *,
         latency_ms: Sequence[float | None] | None = None,
+        scores: NDArray[np.float32] | None = None,
     ) -> tuple[Path, int]:
         """Appends a block of rows; gives the segment and the offset of its line."""
-        fields = self.kept.encode(logits)
+        fields = {**self.kept.encode(logits), **encode(scores)}
         took = {} if latency_ms is None else {"ms": list(latency_ms)}
         with self._lock:
             self.rotate()

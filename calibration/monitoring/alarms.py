@@ -1,4 +1,4 @@
-"""The three alarms of one served file, as its server raises them and as a reader of its feedback log raises them again.
+"""The alarms of one served file, as its server raises them and as a reader of its feedback log raises them again.
 
 What they are set to goes into the log (`Watch`), so that both say the same at the same rows.
 """
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from calibrant.calibration.monitoring.baseline import Baseline, KnownRows
 from calibrant.calibration.monitoring.calibration_alarm import CalibrationAlarm, CalibrationSettings
 from calibrant.calibration.monitoring.drift_alarm import DriftAlarm, DriftSettings
+from calibrant.calibration.monitoring.feature_alarm import FeatureAlarm, FeatureWatch
 from calibrant.calibration.softmax import LEAST_LOG_P, log_softmax
 
 Array = NDArray[np.float64]
@@ -42,7 +43,7 @@ class AlarmState:
     raised_at: int | None = None
 
     @classmethod
-    def of(cls, alarm: CalibrationAlarm | DriftAlarm) -> AlarmState:
+    def of(cls, alarm: CalibrationAlarm | DriftAlarm | FeatureAlarm) -> AlarmState:
         evidence = alarm.log_evidence
         return cls(
             alarm.on,
@@ -71,24 +72,32 @@ class Watch:
     baseline: Baseline | None = None
     beginning: KnownRows | None = None  # of a baseline that is learned
     window: int = WINDOW
+    features: FeatureWatch | None = None  # where they are watched too
 
     @classmethod
     def given(
-        cls, since: float, calibration: CalibrationSettings, drift: DriftSettings, rows: KnownRows | None, window: int
+        cls,
+        since: float,
+        calibration: CalibrationSettings,
+        drift: DriftSettings,
+        rows: KnownRows | None,
+        window: int,
+        features: FeatureWatch | None = None,
     ) -> Watch:
         """`rows`: labelled ones that count as normal. Enough of them are a baseline; of fewer the error would add up to
         false alarms, so they are only the first rows of one that is learned."""
         if rows is None:
-            return cls(since, calibration, drift, window=window)
+            return cls(since, calibration, drift, window=window, features=features)
         if len(rows) < calibration.fewest_rows(rows.log_p.shape[1]):
-            return cls(since, calibration, drift, None, rows.thinned(), window)
-        return cls(since, calibration, drift, Baseline.fit([rows]), None, window)
+            return cls(since, calibration, drift, None, rows.thinned(), window, features)
+        return cls(since, calibration, drift, Baseline.fit([rows]), None, window, features)
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "since": self.since, "calibration": asdict(self.calibration), "drift": asdict(self.drift),
             "baseline": None if self.baseline is None else self.baseline.to_dict(),
             "beginning": None if self.beginning is None else self.beginning.to_dict(), "window": self.window,
+            "features": None if self.features is None else self.features.to_dict(),
         }  # fmt: skip
 
     @classmethod
@@ -96,7 +105,7 @@ class Watch:
         """None: of a log that does not say."""
         if values is None:
             return cls()
-        baseline, beginning = values["baseline"], values["beginning"]
+        baseline, beginning, features = values["baseline"], values["beginning"], values.get("features")
         return cls(
             float(values["since"]),
             _settings(CalibrationSettings, values["calibration"]),
@@ -104,6 +113,7 @@ class Watch:
             None if baseline is None else Baseline.from_dict(baseline),
             None if beginning is None else KnownRows.from_dict(beginning),
             int(values["window"]),
+            None if features is None else FeatureWatch.from_dict(features),
         )
 
 
@@ -118,12 +128,14 @@ def _settings(kind: type[_S], values: Mapping[str, Any]) -> _S:
 
 
 class Alarms:
-    """Of the confidences against the labels, and of drift of the confidences and of the predicted classes."""
+    """Of the confidences against the labels, and of drift of the confidences, of the predicted classes and, where they
+    are watched, of the features."""
 
     def __init__(self, classes: int, watch: Watch) -> None:
         self.calibration = CalibrationAlarm(watch.calibration, watch.baseline, watch.beginning)
         self.confidence = DriftAlarm(CONFIDENCE_BINS, watch.drift)
         self.prior = DriftAlarm(classes, watch.drift)
+        self.features = None if watch.features is None else FeatureAlarm(watch.features, watch.drift)
 
     def answered(self, log_p: Array) -> tuple[bool, bool]:
         """Takes (N, C) of `served_log_p` in order of time; whether confidences and predicted classes raised an alarm
@@ -133,6 +145,13 @@ class Alarms:
         fired = self.confidence.add(bins), self.prior.add(log_p.argmax(axis=1))
         return fired[0] and not was[0], fired[1] and not was[1]
 
+    def featured(self, scores: NDArray[np.float32]) -> bool:
+        """Takes (N, K + 1) of `feature_scores` in order of time; whether that raised an alarm that was not on."""
+        if self.features is None:
+            return False
+        was = self.features.on
+        return self.features.add(scores) and not was
+
     def labelled(self, log_p: NDArray[np.floating[Any]], labels: NDArray[np.int64]) -> bool:
         """Takes rows in the order in which their labels came; whether that raised an alarm that was not on."""
         was = self.calibration.on
@@ -140,8 +159,9 @@ class Alarms:
         return self.calibration.add(log_p.astype(np.float32).astype(np.float64), labels) and not was
 
     def states(self) -> dict[str, AlarmState]:
-        return {
+        states = {
             "calibration": AlarmState.of(self.calibration),
             "confidence": AlarmState.of(self.confidence),
             "prior": AlarmState.of(self.prior),
         }
+        return states if self.features is None else {**states, "features": AlarmState.of(self.features)}

@@ -50,6 +50,13 @@ class DriftAlarm:
         self._learned = np.zeros(self.categories)
         self._recent = np.zeros(self.categories)
 
+    @classmethod
+    def against(cls, counts: Array, settings: DriftSettings) -> DriftAlarm:
+        """With a reference from so many rows of each category, whose error is allowed for as if it were learned."""
+        alarm = cls(len(counts), settings)
+        alarm._refer_to(counts)
+        return alarm
+
     @property
     def needs(self) -> int:
         """Rows before it can say anything: those of the reference."""
@@ -85,10 +92,7 @@ class DriftAlarm:
         if self.reference is None:
             self._learned += counts
             if self._learned.sum() >= self.needs:
-                # Half a row in every category: what was not seen in the first rows is not impossible.
-                self.reference = (self._learned + 0.5) / (self._learned + 0.5).sum()
-                freedom = self.categories - 1
-                self._slack = (freedom + 2.33 * math.sqrt(2 * freedom)) / float(self._learned.sum())
+                self._refer_to(self._learned)
             return False
         reference = self.reference
         seen = self._recent.sum()
@@ -103,3 +107,9 @@ class DriftAlarm:
                 fired, self.fired_at, self._log_m = True, self.rows, -math.inf
         self._recent = self.settings.memory * self._recent + counts
         return fired
+
+    def _refer_to(self, counts: Array) -> None:
+        # Half a row in every category: what was not seen in the first rows is not impossible.
+        self.reference = (counts + 0.5) / (counts + 0.5).sum()
+        freedom = self.categories - 1
+        self._slack = (freedom + 2.33 * math.sqrt(2 * freedom)) / float(counts.sum())

@@ -21,6 +21,7 @@ from calibrant.calibration.verdict.verdict import Cause, Remedy, Verdict
 _CHANGED: Mapping[str, str] = {
     "prior": "The mix of predicted classes has changed since the first rows",
     "confidence": "The confidences have changed since the first rows: other pictures come in",
+    "features": "The features are not those of the rows that count as normal: other pictures come in",
 }
 _ANEW = Remedy(
     "recalibrate",

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from calibrant.calibration.monitoring.alarms import Alarms
 from calibrant.calibration.monitoring.calibration_alarm import CalibrationAlarm
 from calibrant.calibration.monitoring.drift_alarm import DriftAlarm
+from calibrant.calibration.monitoring.feature_alarm import FeatureAlarm
 
 Array = NDArray[np.float64]
 QUIET = 1.0  # log evidence up to which nothing speaks for a change
@@ -34,7 +35,7 @@ class Onset:
 class _Trace:
     """Where one alarm was last quiet before it fired."""
 
-    def __init__(self, alarm: CalibrationAlarm | DriftAlarm) -> None:
+    def __init__(self, alarm: CalibrationAlarm | DriftAlarm | FeatureAlarm) -> None:
         self.alarm = alarm
         self.quiet, self.was_on = 0, False
         self.found: tuple[int, int] | None = None  # rows: evidence began, fired
@@ -55,21 +56,35 @@ class _Trace:
 
 
 def watch(
-    alarms: Alarms, answered: Array, answered_times: Array, told: Array, labels: NDArray[np.int64], told_times: Array
+    alarms: Alarms,
+    answered: Array,
+    answered_times: Array,
+    told: Array,
+    labels: NDArray[np.int64],
+    told_times: Array,
+    scores: NDArray[np.float32] | None = None,
 ) -> Mapping[str, Onset]:
     """Feeds the alarms block by block; for each that fired, since when. `answered`, `told`: (N, C) of `served_log_p`,
-    `told` in the order in which the labels came."""
+    `told` in the order in which the labels came; `scores`: of the features of `answered`."""
     traces = {name: _Trace(getattr(alarms, name)) for name in ("confidence", "prior")}
     for block in _blocks(len(answered), alarms.confidence.settings.block):
         alarms.answered(answered[block])
         for trace in traces.values():
             trace.look()
+    times = {}
+    if alarms.features is not None and scores is not None:
+        counted = np.isfinite(scores).all(axis=1)
+        traces["features"], times["features"] = _Trace(alarms.features), answered_times[counted]
+        known = scores[counted]
+        for block in _blocks(len(known), alarms.features.settings.block):
+            alarms.featured(known[block])
+            traces["features"].look()
     calibration = _Trace(alarms.calibration)
     for block in _blocks(len(told), alarms.calibration.settings.block):
         alarms.labelled(told[block], labels[block])
         calibration.look()
     found = {"calibration": calibration.onset(told_times)}
-    found |= {name: trace.onset(answered_times) for name, trace in traces.items()}
+    found |= {name: trace.onset(times.get(name, answered_times)) for name, trace in traces.items()}
     return {name: onset for name, onset in found.items() if onset is not None}
 
 

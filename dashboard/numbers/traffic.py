@@ -179,17 +179,18 @@ def _as_watched(
     watch = watch_of(served)
     alarms = Alarms(log_p.shape[1], watch)
     since = served.times[order] >= watch.since
-    answered, when = log_p[since], served.times[order][since]
+    answered, when, scores = log_p[since], served.times[order][since], served.scores[order][since]
     if len(served.again.times):  # the server counts a request that came twice as two, and labels one
         times, logits = served.traffic
         now = np.argsort(times, kind="stable")
         since = times[now] >= watch.since
         answered, when = served_log_p(logits[now].astype(np.float64))[since], times[now][since]
+        scores = served.traffic_scores[now][since]
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     arrived = served.arrivals.times >= watch.since
     rows, first = served.arrivals.rows[arrived], served.arrivals.labels[arrived]
-    onsets = onset.watch(alarms, answered, when, log_p[place[rows]], first, served.times[rows])
+    onsets = onset.watch(alarms, answered, when, log_p[place[rows]], first, served.times[rows], scores)
     window = [LabelledRow.of(log_p[place[row]], int(served.labels[row])) for row in rows[-watch.window :]]
     answered = (answered if len(answered) else log_p)[-watch.window :]
 

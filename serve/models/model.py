@@ -114,6 +114,8 @@ class Model:
         computed = any(w.name in self.target.derived for w in request.outputs)
         if request.knobs is not None or computed or request.pictures or self.monitor is not None:
             wanted = ("probabilities", "logits", "ood_score") if self._standard else self.graph_outputs
+            if self.monitor is not None and self.monitor.features is not None and self.monitor.features.watched:
+                wanted = (*wanted, "features")
             names += [n for n in wanted if n in self.session.outputs and n not in names]
         needed = tuple(names) or self.graph_outputs[:1]
         if request.plan is not None:  # a plan belongs to this model's target, and dies with it

@@ -17,5 +17,6 @@ class MonitorConfig:
     segment_hours: float | None = None  # a file is closed once it is so old, however small
     half: bool = False  # logits in the log as float16
     top: int | None = None  # so many of the logits of each row in the log; all unless given
+    features: bool = False  # watched too, where a file puts them out
     keep_gib: float = 10.0  # of log
     keep_days: float | None = None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from calibrant.artifacts import feedback_scores
 from calibrant.artifacts.feedback_logits import decode
 from calibrant.artifacts.feedback_records import PARQUET, records_from, segment_name, segments
 from calibrant.serve.monitor.monitor import Monitor
@@ -38,7 +39,7 @@ class LogFollower:
                     self._early = [*self._early[-_WAITING:], (path, offset, record)]
                 else:
                     logits = decode(record, len(monitor.model.classes))
-                    monitor.take_in(path, offset, record["ids"], logits)
+                    monitor.take_in(path, offset, record["ids"], logits, feedback_scores.decode(record))
 
     def awaits(self, ids: Collection[str]) -> bool:
         """Whether predictions of these ids wait for a file that this process is still loading."""

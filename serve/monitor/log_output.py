@@ -31,11 +31,16 @@ class LogOutput:
             log.error("the feedback log cannot be written (%s)", _why(error))
 
     def predictions(
-        self, ids: list[str], times: list[float], logits: NDArray[np.float32], took: list[float | None]
+        self,
+        ids: list[str],
+        times: list[float],
+        logits: NDArray[np.float32],
+        took: list[float | None],
+        scores: NDArray[np.float32] | None = None,
     ) -> tuple[Path, int] | None:
         """Where they are now, or None; a failure is said once, and once when over."""
         try:
-            place = self._writer.predictions(self._model, ids, times, logits, latency_ms=took)
+            place = self._writer.predictions(self._model, ids, times, logits, latency_ms=took, scores=scores)
         except OSError as error:
             if not self._failing:
                 log.error("the feedback log cannot be written (%s): answers are watched but not kept", _why(error))

@@ -36,6 +36,7 @@ from calibrant.calibration.verdict.verdict import Verdict
 from calibrant.serve.engine import prediction_sets
 from calibrant.serve.engine.deployed_formula import DeployedFormula
 from calibrant.serve.monitor.config import MonitorConfig
+from calibrant.serve.monitor.features import Rows, ServedFeatures
 from calibrant.serve.monitor.labels import Labels, Reply
 from calibrant.serve.monitor.log_output import LogOutput
 from calibrant.serve.monitor.report import Tally, class_shares, report, summary
@@ -46,7 +47,7 @@ log = logging.getLogger(__name__)
 
 MOST_PENDING = 200_000  # requests that wait for the thread
 
-_Handed = tuple[str, float, NDArray[np.float32], float | None]  # id, time, logits, seconds
+_Handed = tuple[str, float, NDArray[np.float32], float | None, Rows | None]  # id, time, logits, seconds, features
 
 
 class Monitor:
@@ -62,11 +63,13 @@ class Monitor:
         alarm: Callable[[str], None] | None = None,
         counts: bool = True,
         given: KnownRows | None = None,
+        features: ServedFeatures | None = None,
     ) -> None:
         """`counts=False`: only writes the log, for another process to watch. `given`: rows that count as normal for the
         calibration alarm; without them it learns what is normal from the first labels."""
-        watch = watch_of(config, given)
+        watch = watch_of(config, given, features)
         self.model = replace(model, watch=watch.to_dict()) if counts else model
+        self.features = features  # None unless they were asked for
         self.card, self.config, self.writer, self.counts = card, config, writer, counts
         self._say = alarm or (lambda text: log.warning("%s", text))
         self._pending: deque[_Handed] = deque()
@@ -98,13 +101,20 @@ class Monitor:
 
     # ---- from the event loop
 
-    def record(self, id_: str, logits: NDArray[np.float32], seconds: float | None = None) -> None:
-        """logits (rows, C) as the file returned them; copied, because they may be a part of a whole batch. `seconds`:
-        how long the request waited and ran."""
+    def record(
+        self,
+        id_: str,
+        logits: NDArray[np.float32],
+        seconds: float | None = None,
+        features: NDArray[Any] | None = None,
+    ) -> None:
+        """logits (rows, C) and features as the file returned them; copied, because they may be a part of a whole batch.
+        `seconds`: how long the request waited and ran."""
         if len(self._pending) >= MOST_PENDING:  # the disk hangs
             self._unsaved += len(logits)
             return
-        self._pending.append((id_, time.time(), np.array(logits, np.float32), seconds))
+        kept = None if self.features is None else self.features.taken(features, len(logits), len(self._pending))
+        self._pending.append((id_, time.time(), np.array(logits, np.float32), seconds, kept))
 
     # ---- the monitor's own thread
 
@@ -118,15 +128,16 @@ class Monitor:
             if not taken:
                 return
             logits = np.concatenate([row[2] for row in taken]).astype(np.float32, copy=False)
-            ids = [name for id_, _, block, _ in taken for name in row_ids(id_, len(block))]
-            times = [round(at, 3) for _, at, block, _ in taken for _ in range(len(block))]
-            took = [None if s is None else round(1e3 * s, 3) for *_, block, s in taken for _ in range(len(block))]
+            ids = [name for id_, _, block, *_ in taken for name in row_ids(id_, len(block))]
+            times = [round(at, 3) for _, at, block, *_ in taken for _ in range(len(block))]
+            took = [None if s is None else round(1e3 * s, 3) for *_, block, s, _ in taken for _ in range(len(block))]
+            scores = None if self.features is None else self.features.scores([(len(r[2]), r[4]) for r in taken])
             if self._output is not None:
-                place = self._output.predictions(ids, times, logits, took)
+                place = self._output.predictions(ids, times, logits, took, scores)
                 if place is not None and self.counts:
                     self.served_rows.logged(*place, ids)
             if self.counts:  # what any other reader of the log will count: one row, one number
-                self._count(ids, self._kept.seen(logits))
+                self._count(ids, self._kept.seen(logits), scores)
 
     def _finite(self, taken: list[_Handed]) -> list[_Handed]:
         """Without requests whose answer is no distribution. Absurd inputs make such; one would stay in every sum."""
@@ -139,13 +150,15 @@ class Monitor:
                 self.not_finite += len(row[2])
         return good
 
-    def take_in(self, path: Path, offset: int, ids: list[str], logits: NDArray[np.float32]) -> None:
+    def take_in(
+        self, path: Path, offset: int, ids: list[str], logits: NDArray[np.float32], scores: Rows | None = None
+    ) -> None:
         """Rows that another process predicted and wrote to this place of the log."""
         with self._lock:
             self.served_rows.logged(path, offset, ids)
-            self._count(ids, logits)
+            self._count(ids, logits, scores)
 
-    def _count(self, ids: list[str], logits: NDArray[np.float32]) -> None:
+    def _count(self, ids: list[str], logits: NDArray[np.float32], scores: Rows | None) -> None:
         log_p = served_log_p(logits)
         self.rows += len(ids)
         self.window.answered(log_p)
@@ -159,6 +172,11 @@ class Monitor:
         if mix_drifted:
             self._say(
                 f"{self._name}: the mix of predicted classes has drifted (row {self.rows}). {self._verdict().sentence}"
+            )
+        if scores is not None and self.alarms.featured(scores):
+            self._say(
+                f"{self._name}: the features have drifted, whatever the confidences say (row {self.rows}). "
+                f"{self._verdict().sentence}"
             )
 
     # ---- labels
@@ -319,6 +337,7 @@ class Monitor:
                 baseline_rows=0 if baseline is None else baseline.rows,
                 nominal_coverage=self._quantile,
                 logits_kept=self.cut,
+                features=None if self.features is None else self.features.to_dict(),
             )
 
     def class_shares(self) -> dict[str, Any] | None:
@@ -335,7 +354,7 @@ class Monitor:
         return summary(self.report())
 
 
-def watch_of(config: MonitorConfig, given: KnownRows | None) -> Watch:
+def watch_of(config: MonitorConfig, given: KnownRows | None, features: ServedFeatures | None = None) -> Watch:
     """From now on. To the millisecond below, as predictions are logged."""
     return Watch.given(
         math.floor(time.time() * 1e3) / 1e3,
@@ -343,6 +362,7 @@ def watch_of(config: MonitorConfig, given: KnownRows | None) -> Watch:
         DriftSettings(alpha=config.alpha),
         given,
         config.window,
+        None if features is None else features.watch,
     )
 
 

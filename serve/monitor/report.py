@@ -38,9 +38,11 @@ def report(
     baseline_rows: int,
     nominal_coverage: float | None,
     logits_kept: int | None = None,
+    features: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """`baseline_rows`: labelled rows that the calibration alarm compares with, 0 while it has yet to learn what is
-    normal; `nominal_coverage`: of the prediction sets that are watched; `logits_kept`: of a row, if not all."""
+    normal; `nominal_coverage`: of the prediction sets that are watched; `logits_kept`: of a row, if not all;
+    `features`: what is watched of them, if it was asked for."""
     told = {kind: state.to_dict() for kind, state in alarms.items()}
     told["calibration"]["baseline_rows"] = baseline_rows
     body: dict[str, Any] = {
@@ -50,6 +52,8 @@ def report(
     }  # fmt: skip
     if logits_kept is not None:  # so that the NLL is near where a label is not among them
         body["logits_kept"] = logits_kept
+    if features is not None:
+        body["features"] = features
     confidence = window.confidence()
     if len(confidence):
         body["expected_accuracy"] = {

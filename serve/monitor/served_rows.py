@@ -50,11 +50,9 @@ class ServedRows:
     def find(self, id_: str) -> ServedRow | None:
         if (recent := self._recent.get(id_)) is not None:
             return recent
-        at = self._index.find(id_)
-        if at is None:
-            return None
-        record = record_at(*at)
-        if record is None or id_ not in record["ids"]:
+        at_places = (record_at(*place) for place in self._index.places(id_))
+        record = next((found for found in at_places if found is not None and id_ in found["ids"]), None)
+        if record is None:
             return None
         if record["sha256"] != self._model.sha256:
             return ServedRow(None)

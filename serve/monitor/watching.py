@@ -14,6 +14,7 @@ from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.models.model import NOT_WATCHED, Model
 from calibrant.serve.monitor.baseline import read_baseline
+from calibrant.serve.monitor.features import ServedFeatures
 from calibrant.serve.monitor.log_follower import LogFollower
 from calibrant.serve.monitor.log_shipping import LogShipping
 from calibrant.serve.monitor.monitor import Monitor
@@ -47,7 +48,15 @@ class Watching:
             return
         identity = feedback.Model(model.name, model.version, model.sha256, card.classes)
         given = read_baseline(config.baseline, card) if config.baseline is not None and self._leads else None
-        model.monitor = Monitor(identity, card, config.watch, self.thread.writer, counts=self._leads, given=given)
+        features = None
+        if config.watch.features:
+            features = ServedFeatures.of(model.session, model.sha256, config.baseline)
+            log.log(
+                logging.INFO if features.watched else logging.WARNING, "%s: features: %s", model.name, features.said
+            )
+        model.monitor = Monitor(
+            identity, card, config.watch, self.thread.writer, counts=self._leads, given=given, features=features
+        )
         if config.feedback_log is not None and self._leads:
             model.monitor.restore_later(config.feedback_log)
         self.thread.add(model.monitor)

@@ -23,7 +23,7 @@ from calibrant.artifacts.predictions import PredictionsFile
 from calibrant.commands.root import cli
 from calibrant.errors import DataError
 
-MODEL = Model("birds", "1", "abc", tuple("abcdefghij"), watch={"since": 3.5})
+MODEL = Model("birds", "1", "abc", tuple("abcdefghij"), watch={"since": 3.5, "features": {"scores": 3}})
 
 
 def _log(folder: Path, *, blocks: int = 40, kept: Kept | None = None, each: int = 7) -> None:
@@ -35,7 +35,10 @@ def _log(folder: Path, *, blocks: int = 40, kept: Kept | None = None, each: int 
         took = None if n % 3 else [1.5, *[None] * (each - 1)]
         logits = rng.normal(size=(each, 10)).astype(np.float32)
         logits[0, 3] = -np.inf
-        writer.predictions(MODEL, ids, [1000.0 + n] * each, logits, latency_ms=took)
+        scores = None if n % 4 == 3 else rng.normal(size=(each, 3)).astype(np.float32)
+        if scores is not None:
+            scores[1] = np.nan
+        writer.predictions(MODEL, ids, [1000.0 + n] * each, logits, latency_ms=took, scores=scores)
         writer.labels("birds", [f"{n // 2}/1", "nobody"], [n % 10, 2], at=2000.0 + n)
         if n % 4 == 0:
             writer.labels("birds", [f"{n}/2"], [1], at=2000.5 + n, chosen=True)
@@ -47,7 +50,7 @@ def _alike(one: Feedback, other: Feedback) -> None:
     assert one.labels_without_prediction == other.labels_without_prediction
     for a, b in zip(one.served, other.served, strict=True):
         assert (a.model, a.model.watch, a.ids, a.cut) == (b.model, b.model.watch, b.ids, b.cut)
-        for name in ("times", "logits", "labels", "latency_ms", "chosen"):
+        for name in ("times", "logits", "labels", "latency_ms", "chosen", "scores", "traffic_scores"):
             np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
         for name in ("rows", "labels", "times"):
             np.testing.assert_array_equal(getattr(a.arrivals, name), getattr(b.arrivals, name))

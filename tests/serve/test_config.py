@@ -48,6 +48,7 @@ def test_a_share_must_be_complete_and_possible(text: str) -> None:
         ({"token": "s\u00e9cret"}, "--token: .*ASCII"), ({"token": "two words"}, "--token: .*spaces"),
         ({"port": 9000, "grpc_port": 9000}, "--grpc-port: is the port of HTTP"),
         ({"watch": MonitorConfig(sample=0.5)}, "--sample: samples nothing"),
+        ({"watch": MonitorConfig(features=True)}, "--feature-drift: watches nothing"),
         ({"baseline": Path("p.parquet")}, "--baseline: is a baseline of nothing"),
         ({"watch": MonitorConfig(keep_days=3), "monitor": True}, "--keep-days: keeps nothing"),
         ({"watch": MonitorConfig(half=True), "monitor": True}, "--log-float16: keeps nothing"),

@@ -34,6 +34,7 @@ def test_check_loads_what_would_be_served_and_says_what_would_fail(tmp_path: Pat
         ("log_top = 50", "keeps nothing without --feedback-log"),
         ('log_to = "s3://b/log"', "keeps nothing without --feedback-log"),
         ('feedback_log = "log"\nlog_to = "nowhere://b/log"', "nowhere://b/log: cannot be opened"),
+        ("[watch]\nfeatures = true", "features is an option: write it above the tables as feature_drift"),
         ("[watch]\ntop = 50", "top is an option: write it above the tables as log_top"),
     ):
         config.write_text(f'models = ["birds.onnx"]\n{line}\n')

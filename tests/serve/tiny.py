@@ -71,10 +71,12 @@ def write(
     gather_last: bool = False,
     runtime: bool = False,
     producer: str = "calibrant",
+    features: bool = False,
 ) -> Path:
     """`gather_last` adds a Gather by the first pixel's red value, which fails on 255: a poisonous row.
 
     `runtime` adds the knobs as inputs with defaults (overridable initializers), as the exporter does.
+    `features`: put out too, the three mean colours.
     """
     block = block or card()
     w, b = weights(len(block.classes))
@@ -118,6 +120,9 @@ def write(
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, len(block.classes)])
         for name in ("probabilities", "logits")
     ]
+    if features:
+        nodes.append(helper.make_node("Identity", ["flat"], ["features"]))
+        outputs.append(helper.make_tensor_value_info("features", TensorProto.FLOAT, [batch, 3]))
     inputs = [image, *(_knob_inputs(len(block.classes)) if runtime else [])]
     graph = helper.make_graph(nodes, "tiny", inputs, outputs, initializers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], producer_name=producer)

@@ -289,6 +289,7 @@ _TESTS = {
     "calibration": "Confidences against the labels",
     "confidence": "Drift of the confidences",
     "prior": "Drift of the predicted classes",
+    "features": "Drift of the features",
 }
 
 

@@ -27,6 +27,7 @@ CHANGED: Mapping[str, str] = {
     "calibration": "Labels stopped to agree with the confidences",
     "confidence": "The confidences drifted",
     "prior": "The mix of answers drifted",
+    "features": "The features drifted, whatever the confidences say",
 }
 _PICTURES = 5
 

@@ -112,6 +112,7 @@ _MONITOR = _object(
     {
         "expected_accuracy": ref("ExpectedAccuracy"),
         "logits_kept": WHOLE,
+        "features": _object({"watched": YES_NO, "said": TEXT, "rows_without": WHOLE}),
         "predicted_prior": _map(NUMBER),
         "labelled": ref("LabelledRows"),
         "class_shares": ref("ClassShares"),

@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 
 from calibrant.artifacts.feedback import Model, read_feedback
+from calibrant.artifacts.feedback_compaction import compact
 from calibrant.artifacts.feedback_logits import Kept
 from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.calibration.monitoring.alarms import served_log_p
 from calibrant.calibration.monitoring.baseline import KnownRows
+from calibrant.calibration.monitoring.watched_features import WatchedFeatures
 from calibrant.dashboard.numbers import traffic
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.serve.monitor.config import MonitorConfig
+from calibrant.serve.monitor.features import ServedFeatures
 from calibrant.serve.monitor.labels import Labels
 from calibrant.serve.monitor.monitor import Monitor
 
@@ -156,3 +159,33 @@ def test_a_request_that_came_twice_is_traffic_twice_and_labelled_once(tmp_path: 
     assert found.rows == 5000
     assert found.alarms["confidence"].rows > 5000
     assert found.alarms["confidence"].fired_at is not None
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["given", "own"])
+def test_features_drift_at_the_same_row(given: bool, tmp_path: Path) -> None:
+    """With rows that have none, requests that came twice, a start before that watched no features, and a compaction."""
+    rng, width = np.random.default_rng(9), 30
+    normal = rng.normal(size=(4000, width)).astype(np.float32) if given else None
+    model, folder = Model("birds", "1", "sha", CLASSES), tmp_path / "log"
+    for start, features in enumerate((None, ServedFeatures(WatchedFeatures.of(normal, width, seed=4), "watched"))):
+        writer = FeedbackWriter(folder, segment_bytes=100_000)
+        monitor = Monitor(model, CARD, MonitorConfig(), writer, features=features)
+        for first in range(0, 6000 if start else 500, 250):
+            logits, labels = _rows(250, rng)
+            x = rng.normal(size=(250, width)).astype(np.float32)
+            x[::2] += 1.5 * (first >= 4000)
+            for k in range(250):
+                told = None if k % 20 == 7 else x[k : k + 1]
+                again = k - k % 2 if k % 30 == 1 else k
+                monitor.record(f"s{start}-{first + again}", logits[k : k + 1], None, told)
+            monitor.flush()
+            monitor.label(Labels([f"s{start}-{first + k}" for k in range(2, 202, 2)], labels[2:202:2].tolist()))
+        writer.close()
+    found = _agree(monitor, folder)
+    assert found.alarms["features"].rows < found.alarms["confidence"].rows
+    assert found.alarms["features"].raised_at is not None
+    assert found.alarms["confidence"].fired_at is None
+    assert 3700 < found.onsets["features"].began < found.onsets["features"].fired
+    done = compact(folder)
+    assert (done.segments > 2, done.kept) == (True, 0)
+    assert _agree(monitor, folder).alarms == found.alarms
