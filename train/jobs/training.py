@@ -72,7 +72,10 @@ def finished(run: Path) -> bool:
 
 
 def told(run: Path, config: TrainConfig) -> dict[str, Any]:
-    """The best epoch, every epoch's line, and the mean over epochs of each number that the loss reports."""
+    """The best epoch, every epoch's line, and the mean over epochs of each number that the loss reports.
+
+    Where gradients are clipped also the largest norm that one had before, in the epochs that are not all warm-up.
+    """
     lines = read_history(run)
     best = next(line for line in reversed(lines) if line["best"])
     reported: dict[str, list[float]] = {}
@@ -80,10 +83,16 @@ def told(run: Path, config: TrainConfig) -> dict[str, Any]:
         for name, value in line["loss"].items():
             if isinstance(value, int | float) and math.isfinite(value):
                 reported.setdefault(name, []).append(float(value))
+    warm = config.schedule.warmup_epochs or 0.0
+    norms = [
+        line["train"]["gradient_norm"] for line in lines if line["epoch"] > warm and "gradient_norm" in line["train"]
+    ]
+    largest = {"largest_gradient_norm": max(norms)} if norms else {}
     return {
         "config": to_table(config), "best_epoch": best["epoch"], "val": best["val"],
         "epochs": [{k: line[k] for k in ("epoch", "train", "val", "loss")} for line in lines],
-        "measured": {name: sum(values) / len(values) for name, values in reported.items()} | _cost(run, config),
+        "measured": {name: sum(values) / len(values) for name, values in reported.items()}
+        | largest | _cost(run, config),
     }  # fmt: skip
 
 

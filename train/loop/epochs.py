@@ -29,6 +29,7 @@ class Position:
     update: int = 0
     loss_sum: float = 0.0
     loss_rows: int = 0
+    largest_norm: float = 0.0  # of this epoch's gradients, before they are clipped
     best: float | None = None
     best_tie: float | None = None  # NLL of the best epoch: decides between equal accuracies
     best_epoch: int = 0  # 0 beside a best: the head on the frozen network

@@ -57,6 +57,7 @@ class Trainer:
         self._pending: list[tuple[Tensor, int, tuple[int, int, int]]] = []
         self._interrupts = Interrupts()
         self._saved_at = time.monotonic()
+        self._largest_norm = torch.zeros(())  # of the gradients of this epoch, before they are clipped
         self._pace: Pace | None = None
         engine = config.engine
         self._scaler = torch.amp.GradScaler("cuda") if engine.amp == "fp16" else None
@@ -173,7 +174,9 @@ class Trainer:
         if self._scaler is not None:
             self._scaler.unscale_(parts.optimizer)
         if options.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self._parameters, options.clip_norm)
+            norm = torch.nn.utils.clip_grad_norm_(self._parameters, options.clip_norm)
+            known = torch.where(norm.isfinite(), norm, 0.0).detach()  # an update that fp16 skips has no finite one
+            self._largest_norm = torch.maximum(self._largest_norm.to(known), known)
         if self._scaler is not None:
             self._scaler.step(parts.optimizer)
             self._scaler.update()
@@ -215,14 +218,16 @@ class Trainer:
             parts.schedule.after_epoch(val[self._metric], at.update)
             at.schedule = parts.schedule.state_dict()
         train_loss = at.loss_sum / max(1, at.loss_rows)
+        norm = None if self.config.optimizer.clip_norm is None else float(self._largest_norm)
         at.epoch, at.step, at.loss_sum, at.loss_rows = at.epoch + 1, 0, 0.0, 0
+        self._largest_norm = torch.zeros(())
         seconds = time.monotonic() - started
         diagnostics = parts.loss.diagnostics()  # on every rank: the call starts its counters anew
         if self.history is not None:
             line = {
                 "epoch": at.epoch, "update": at.update, "lr": parts.optimizer.param_groups[0]["lr"],
-                "train": {"loss": train_loss}, "val": val, "loss": diagnostics,
-                "best": best, "seconds": round(seconds, 3),
+                "train": {"loss": train_loss} | ({} if norm is None else {"gradient_norm": norm}),
+                "val": val, "loss": diagnostics, "best": best, "seconds": round(seconds, 3),
             }  # fmt: skip
             self.history.append(line)
         self._checkpoint()
@@ -317,7 +322,7 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         parts = self.parts
         return {
-            "fingerprint": self.fingerprint, "position": vars(self.at).copy(),
+            "fingerprint": self.fingerprint, "position": {**vars(self.at), "largest_norm": float(self._largest_norm)},
             "network": parts.network.network.state_dict(), "loss": parts.loss.state_dict(),
             "optimizer": parts.optimizer.state_dict(),
             "ema": None if parts.ema is None else parts.ema.module.network.state_dict(),
@@ -337,6 +342,7 @@ class Trainer:
             self._scaler.load_state_dict(state["scaler"])
         self.bad = [BadImage(*pair) for pair in state["bad_images"]]
         self.at = Position(**state["position"])
+        self._largest_norm = torch.tensor(self.at.largest_norm)
         if isinstance(parts.schedule, Plateau) and self.at.schedule:
             parts.schedule.load_state_dict(self.at.schedule)
         if parts.schedule is not None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from calibrant.calibration.calibrators import METHODS
 from calibrant.config import build, read_toml
 from calibrant.errors import ConfigError, did_you_mean
+from calibrant.train.data.leaves import LeafSpec
 from calibrant.train.study.score import KNOWN
 
 Kind = Literal["train", "heads", "points"]
@@ -28,6 +29,7 @@ class Part:
     measured: dict[str, str] = field(default_factory=dict)
     control: str = ""  # method: of which one this is a control, and what it shows
     published: dict[str, float] = field(default_factory=dict)  # method: the figures of the paper, by metric
+    leaves: LeafSpec | None = None  # data: drawn where --data does not have it
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,12 @@ def _checked(study: StudyFile, path: Path) -> StudyFile:
     if study.reference not in methods:
         raise ConfigError(
             f'no method "{study.reference}"', where=f"{path} reference", fix=did_you_mean(study.reference, methods)
+        )
+    strange = (*study.network, *study.method, *study.foreign, *(study.data if study.kind == "points" else ()))
+    drawn = next((part.name for part in strange if part.leaves is not None), None)
+    if drawn is not None:
+        raise ConfigError(
+            "leaves are drawn for [[data]] of a study of images", where=f"{path} {drawn}", fix="leave it out"
         )
     for key in study.metrics:
         if key not in KNOWN:

@@ -16,6 +16,7 @@ from calibrant.train.defaults import SCRATCH_EPOCHS
 from calibrant.train.jobs.job import read_result
 from calibrant.train.jobs.training import TrainJob, train_key
 from calibrant.train.recipe import laid_over, moved_schedule, recipe_table
+from calibrant.train.study.drawn import drawn_places
 from calibrant.train.study.file import Part, Scale, StudyFile
 from calibrant.train.study.score import Score, auroc_key, score
 
@@ -99,7 +100,7 @@ def plan_study(
         raise ConfigError(f'no data "{strange}"', where="--data", fix=did_you_mean(strange, names))
     count = seeds or chosen.seeds or study.seeds
     numbers = tuple(range(study.first_seed, study.first_seed + count))
-    return StudyPlan(study, chosen, scale, out, places, weights, numbers)
+    return StudyPlan(study, chosen, scale, out, {**drawn_places(out, study.data), **places}, weights, numbers)
 
 
 class Source(Protocol):

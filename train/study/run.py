@@ -13,6 +13,7 @@ from calibrant.errors import ConfigError, ModelError
 from calibrant.train.jobs.job import Job, read_result
 from calibrant.train.jobs.run import Engine, run_jobs
 from calibrant.train.jobs.shard import own_part, read_shard
+from calibrant.train.study.drawn import draw_missing
 from calibrant.train.study.figures import Shown, write_figures
 from calibrant.train.study.joined import Block, Entry, Joined, join
 from calibrant.train.study.plan import Cell, Source, StudyPlan, Trainings
@@ -66,7 +67,8 @@ def _run_seed(
 
 
 def source_of(plan: StudyPlan) -> Source:
-    """What makes jobs of the study's cells."""
+    """What makes jobs of the study's cells; images that the study draws are there afterwards."""
+    draw_missing(plan.out, plan.data, plan.places)
     if plan.study.kind == "heads":
         from calibrant.train.study.heads import HeadRuns
 

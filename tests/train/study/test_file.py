@@ -27,6 +27,9 @@ def test_every_study_of_the_package_is_read_and_says_what_it_is() -> None:
     ("epochs = 0.5", "epoch = 0.5", 'no key "epoch"'),
     ("seeds = 2\n[base", "seeds = 0\n[base", "at least one seed"),
     ("seeds = 2\n[base", 'seeds = 2\nfigures = "x"\n[base', 'no key "figures"'),
+    ('name = "squares"', 'name = "squares"\nleaves = { clases = 3 }', 'no key "clases"'),
+    ('name = "squares"', 'name = "squares"\nleaves = { classes = 1 }', "classes = 1, must be at least 2"),
+    ('name = "ce"', 'name = "ce"\nleaves = { classes = 3 }', "ce: leaves are drawn for ..data.."),
 ])  # fmt: skip
 def test_what_cannot_be_meant_is_refused_by_name(study_file: Path, old: str, new: str, said: str) -> None:
     text = study_file.read_text()
