@@ -247,7 +247,7 @@ def check_tail(tail: Tail, card: ModelCard) -> float:
     from calibrant.calibration.softmax import softmax
     from calibrant.export.graph.tail import standalone
 
-    rng = np.random.default_rng(0)
+    rng, model = np.random.default_rng(0), standalone(replace(tail, batch="N"))
     if tail.weight is not None and tail.bias is not None:
         x = rng.standard_normal((64, tail.weight.shape[1]))
         spread = float((x @ tail.weight.T).std()) or 1.0
@@ -278,7 +278,7 @@ def check_tail(tail: Tail, card: ModelCard) -> float:
     feeds |= {name: np.repeat(row, 64, axis=0) for name, row in knob_defaults(card).items()}
     if features is not None:
         feeds["features"] = features
-    got = _run(standalone(replace(tail, batch="N")), feeds)
+    got = _run(model, feeds)
     difference = float(np.abs(got - softmax(expected))[steady].max())
     allowed = TOLERANCE * max(1.0, float(np.abs(expected).max()) / 30.0)
     if not difference <= allowed:

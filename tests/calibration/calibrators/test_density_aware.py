@@ -1,4 +1,4 @@
-"""A temperature that grows with the distance of features: found where the truth has it, absent on few rows or no link."""
+"""A temperature that grows with the distance of features: found where the truth has it, else hardly there."""
 
 from __future__ import annotations
 
