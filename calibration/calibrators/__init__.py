@@ -54,9 +54,15 @@ def fit(
         z = finite_logits(z, FLOOR_DEPTH)[possible]
         seen = None if features is None else features[possible]
         found = fit(
-            method, z, y[possible], weights=some, features=seen, log_prior_ratio=log_prior_ratio, strength=strength,
+            method,
+            z,
+            y[possible],
+            weights=some,
+            features=seen,
+            log_prior_ratio=log_prior_ratio,
+            strength=strength,
             **options,
-        )  # fmt: skip
+        )
         return found if possible.all() else _without_ruled_out(found, y, int((~possible).sum()))
     function = auto.choose if method == "auto" else FORMS[method].fit
     accepted = inspect.signature(function).parameters

@@ -32,19 +32,19 @@ METHODS = ("temperature", "order-preserving", "vector", "structured", "spline")
 OWN = "these rows"
 
 
-class Rows(NamedTuple):
+class LabelledRows(NamedTuple):
     logits: NDArray[Any]
     labels: NDArray[np.int64]
     features: NDArray[Any] | None = None
 
 
-def read_sets(own: Path, others: Sequence[Path], asked: Asked | None) -> tuple[Rows, dict[str, Rows]]:
-    def rows(path: Path) -> Rows:
+def read_sets(own: Path, others: Sequence[Path], asked: Asked | None) -> tuple[LabelledRows, dict[str, LabelledRows]]:
+    def rows(path: Path) -> LabelledRows:
         data = PredictionsFile.open(path, asked=asked).read(features=True).labelled()
         refuse_cut(data.source.model, path, "fitting a calibrator")
         if len(data) == 0:
             raise DataError("no row has a label", where=path, fix="only labels show how a map carries over")
-        return Rows(data.logits, data.labels, data.features)
+        return LabelledRows(data.logits, data.labels, data.features)
 
     first, sets = rows(own), {}
     for path in others:
@@ -55,7 +55,7 @@ def read_sets(own: Path, others: Sequence[Path], asked: Asked | None) -> tuple[R
     return first, sets
 
 
-def carried(own: Rows, others: Mapping[str, Rows], methods: Sequence[str]) -> Carried:
+def carried(own: LabelledRows, others: Mapping[str, LabelledRows], methods: Sequence[str]) -> Carried:
     """NLL of each method on each set, and its paired difference to the temperature with a 95 % interval."""
     seen = all(rows.features is not None for rows in (own, *others.values()))
     names = tuple(dict.fromkeys(("temperature", *methods, *(OF_FEATURES if seen else ()))))

@@ -10,16 +10,18 @@ from click.testing import CliRunner
 
 from calibrant.calibration import Calibrator
 from calibrant.calibration.cli.calibrate import calibrate
-from calibrant.calibration.cli.carrying import OWN, Rows, carried, most_robust
+from calibrant.calibration.cli.carrying import OWN, LabelledRows, carried, most_robust
 from calibrant.calibration.softmax import softmax
 
 SHIFT = np.array([1.5, 0.0, 0.0, -1.5])
 
 
-def drawn(rows: int, shift: np.ndarray, seed: int) -> Rows:
+def drawn(rows: int, shift: np.ndarray, seed: int) -> LabelledRows:
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(rows, 4)) * 4
-    return Rows(z.astype(np.float32), (softmax(z / 2 + shift).cumsum(axis=1) > rng.random((rows, 1))).argmax(axis=1))
+    return LabelledRows(
+        z.astype(np.float32), (softmax(z / 2 + shift).cumsum(axis=1) > rng.random((rows, 1))).argmax(axis=1)
+    )
 
 
 def test_what_wins_on_its_own_rows_loses_on_rows_without_the_shift() -> None:
