@@ -26,7 +26,8 @@ def _methods() -> tuple[str, ...]:
     from calibrant.calibration.calibrators.by_group import BY_GROUP
     from calibrant.calibration.calibrators.table import FORMS
 
-    return (*(m for m in FORMS if m not in (BY_GROUP.method, "mixture")), "auto")
+    known = (m for m, found in FORMS.items() if not found.reads_features)
+    return (*(m for m in known if m not in (BY_GROUP.method, "mixture")), "auto")
 
 
 @click.command("by-group")
