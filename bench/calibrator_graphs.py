@@ -37,7 +37,7 @@ def fitted(classes: int) -> tuple[dict[str, Calibrator | None], np.ndarray, np.n
     z = x @ weight.T
     y = (softmax(z / 1.5 + bias).cumsum(axis=1) > rng.random((ROWS, 1))).argmax(axis=1)
     found: dict[str, Calibrator | None] = {"none": None}
-    found |= {m: fit(m, z, y) for m in METHODS if m not in ALIKE}
+    found |= {m: fit(m, z, y, features=x) for m in METHODS if m not in ALIKE}
     found["structured on logits"] = fit("structured", z, y, inputs="logits")
     common = found["temperature"]
     assert common is not None  # noqa: S101
@@ -65,7 +65,7 @@ def main() -> None:
         fresh = x.astype(np.float32)
         out = runs[name].run(["probabilities"], {"features": fresh})[0]
         z = fresh.astype(np.float64) @ weight.T
-        right = softmax(z) if calibrator is None else calibrator.probabilities(z)
+        right = softmax(z) if calibrator is None else calibrator.probabilities(z, fresh)
         away = np.abs(out - right).max(axis=1)
         edit = tail.edit([])
         found[name] = {

@@ -32,6 +32,7 @@ def adjusted_logits(
     temperature: float = 1.0,
     log_prior_ratio: ArrayLike | None = None,
     strength: float = 0.0,
+    features: NDArray[np.floating[Any]] | None = None,
 ) -> NDArray[np.float64]:
     """z / (tau_k T) - a log(pi_train / pi_target), (N, C) in float64; a `calibrator` takes the place of T."""
     z: NDArray[Any] = check_logits(logits).astype(np.float64)
@@ -41,7 +42,7 @@ def adjusted_logits(
     if calibrator is not None:
         if temperature != 1.0:
             raise ConfigError("a calibrator and a temperature were given", fix="pass one of them")
-        z = calibrator.logits(z)
+        z = calibrator.logits(z, features)
     else:
         z = z / _positive([temperature], 1, "temperature")
     if strength != 0.0:

@@ -87,14 +87,16 @@ def compare_files(
     Rows are matched by id, so the files may be in any order, but must hold the same labelled ids.
     """
     found = subjects(paths, calibrators, adjust=adjust, target_prior=target_prior, asked=asked)
-    base = found[0].file.read().labelled()
+    features = any(view.formula.reads_features for subject in found for view in subject.views)
+    base = found[0].file.read(features=features).labelled()
     reference = softmax(base.logits)
     out = {}
     for subject in found:
         first = subject is found[0]
-        data = base if first else in_order_of(base, subject.file.read().labelled(), subject.path)
+        data = base if first else in_order_of(base, subject.file.read(features=features).labelled(), subject.path)
         for view in subject.views[1:] if first else subject.views:
-            out[view.name] = compare(reference, view.formula.probabilities(data.logits), base.labels, bins=bins)
+            judged = view.formula.probabilities(data.logits, data.features)
+            out[view.name] = compare(reference, judged, base.labels, bins=bins)
     if not out:
         raise ConfigError("there is nothing to compare", where="--compare", fix="give two files, or a calibrator")
     return out

@@ -21,7 +21,8 @@ from calibrant.shares import class_weights
 
 def cross_fitted(
     method: str, logits: NDArray[Any], labels: NDArray[np.int64], *, weights: NDArray[np.float64] | None = None,
-    folds: int | NDArray[np.intp] | None = None, seed: int = 0, chosen: Calibrator | None = None, **options: Any,
+    features: NDArray[Any] | None = None, folds: int | NDArray[np.intp] | None = None, seed: int = 0,
+    chosen: Calibrator | None = None, **options: Any,
 ) -> NDArray[np.float64]:  # fmt: skip
     """Calibrated logits of each row, by a calibrator fitted on the other folds: so many, or the one given of each row.
 
@@ -35,13 +36,17 @@ def cross_fitted(
     fold = folds if isinstance(folds, np.ndarray) else drawn_folds(n, folds, seed=seed)
     numbers = np.unique(fold)
     if len(numbers) < 2:
-        return (chosen or made(logits, labels, weights=weights, **options)).logits(logits)
+        every = {} if features is None else {"features": features}
+        found = chosen or made(logits, labels, weights=weights, **every, **options)
+        return found.logits(logits, features)
     out = np.empty(logits.shape, np.float64)
     for f in numbers:
         test, train = fold == f, fold != f
         w = None if weights is None else weights[train]
+        seen = {} if features is None else {"features": features[train]}
         with unsaid():
-            out[test] = made(logits[train], labels[train], weights=w, **options).logits(logits[test])
+            found = made(logits[train], labels[train], weights=w, **seen, **options)
+        out[test] = found.logits(logits[test], None if features is None else features[test])
     return out
 
 

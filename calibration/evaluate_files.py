@@ -152,12 +152,13 @@ class _Rows:
     ) -> JudgedRows:
         weights = statistics.class_weights
         if crossed is not None:
-            data = self._subject.file.read().labelled()
-            return JudgedRows(data.logits.astype(np.float64), *crossed, len(data), weights, data.groups)
-        if self._plain is None:
-            self._plain = sample(self._subject.file, statistics.rows)
+            data = self._subject.file.read(features=formula.reads_features).labelled()
+            logits = data.logits.astype(np.float64)
+            return JudgedRows(logits, *crossed, len(data), weights, data.groups, data.features)
+        if self._plain is None or (formula.reads_features and self._plain.features is None):
+            self._plain = sample(self._subject.file, statistics.rows, features=formula.reads_features)
         plain = self._plain
-        judged = plain.plain if formula.plain else formula.logits(plain.plain)
+        judged = plain.plain if formula.plain else formula.logits(plain.plain, plain.features)
         return replace(plain, judged=judged, weights=weights)
 
 
@@ -197,8 +198,10 @@ def _crossed(
     """Logits and labels of the rows, each judged by a map that was fitted on the other parts."""
     calibrator = view.formula.calibrator
     assert calibrator is not None  # only a calibrator can have seen rows
-    data = subject.file.read().labelled()
-    found = cross_fitted_as(calibrator, view.formula, data.logits, data.labels, view.calibrator, folds=folds)
+    data = subject.file.read(features=calibrator.reads_features).labelled()
+    found = cross_fitted_as(
+        calibrator, view.formula, data.logits, data.labels, view.calibrator, folds=folds, features=data.features
+    )
     return found, data.labels
 
 

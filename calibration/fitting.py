@@ -18,6 +18,7 @@ from calibrant.artifacts.foreign.read import Asked
 from calibrant.artifacts.predictions import OUT_OF_FOLD, Predictions, PredictionsFile, Source
 from calibrant.artifacts.predictions.file import shards_of
 from calibrant.calibration.calibrators import Calibrator, fit
+from calibrant.calibration.calibrators.table import FORMS
 from calibrant.calibration.cross_fit import cross_fitted, inside, own_folds
 from calibrant.calibration.decisions import Decisions, with_decisions
 from calibrant.calibration.doubts import rounding_note, sharpening_note
@@ -75,7 +76,8 @@ def judged_fit(
     prediction sets and abstain thresholds are cross-fitted: each row is judged by a map that was fitted on other rows.
     """
     file = path if isinstance(path, PredictionsFile) else PredictionsFile.open(validation_file(Path(path)), asked=asked)
-    data, source = _fittable(file), file.source
+    reads = method in FORMS and FORMS[method].reads_features
+    data, source = _fittable(file, features=reads), file.source
     refuse_cut(source.model, file.path, "fitting a calibrator")
     asked_prior = target_prior
     if served_file(target_prior) is not None:
@@ -91,6 +93,8 @@ def judged_fit(
     weights = class_weights(rows, wanted)[y] if weighted else None
     within = prior if rows_follow == "target" else replace(prior, target=None, applied=-prior.absorbed)
     settings = inside(within) | dict(options or {})
+    if reads:
+        settings["features"] = data.features
     calibrator = fit(method, z, y, weights=weights, **settings)
     shift = prior.shift()
     shift = np.zeros(z.shape[1]) if shift is None else shift
@@ -108,7 +112,7 @@ def judged_fit(
         head_medium_tail(source.train_prior),
         judged_groups(of_rows(held_out, y, data.groups, groups), found, bins),
         applied="calibrator",
-        rows=partial(_judged_rows, z, held_out, y, judged, data.groups),
+        rows=partial(_judged_rows, z, held_out, y, judged, data.groups, data.features if reads else None),
         trials=() if rows_follow == "train" else _trials(call, Formula(z.shape[1], calibrator, prior), file, y, judged),
         labels_call=call.labels(margin),
     )
@@ -139,9 +143,9 @@ def judged_fit(
     return FileFit(calibrator, verdict, (*file.notes, *unjudged))
 
 
-def _fittable(file: PredictionsFile) -> Predictions:
+def _fittable(file: PredictionsFile, *, features: bool) -> Predictions:
     """The labelled rows, where there are any that the network has not been trained on."""
-    data = file.read().labelled()
+    data = file.read(features=features).labelled()
     if len(data) == 0:
         raise DataError("no row has a label", where=file.path, fix="calibration needs labelled predictions")
     if data.split is not None and set(data.split) == {"train"}:
@@ -181,8 +185,9 @@ def _judged_rows(
     y: NDArray[np.int64],
     weights: NDArray[np.float64] | None,
     groups: Columns,
+    features: NDArray[Any] | None,
 ) -> JudgedRows:
-    return JudgedRows(z.astype(np.float64), held_out, y, len(y), weights, groups).fewer(MOST_ROWS)
+    return JudgedRows(z.astype(np.float64), held_out, y, len(y), weights, groups, features).fewer(MOST_ROWS)
 
 
 def _trials(

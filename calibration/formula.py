@@ -81,14 +81,22 @@ class Formula:
     def shift(self) -> NDArray[np.float64] | None:
         return self.prior.shift()
 
-    def logits(self, logits: ArrayLike) -> Matrix:
+    def logits(self, logits: ArrayLike, features: NDArray[np.floating[Any]] | None = None) -> Matrix:
         """cal(z) - shift, (N, C)."""
-        u = check_logits(logits).astype(np.float64) if self.calibrator is None else self.calibrator.logits(logits)
+        if self.calibrator is None:
+            u = check_logits(logits).astype(np.float64)
+        else:
+            u = self.calibrator.logits(logits, features)
         shift = self.shift()
         return u if shift is None else u - shift
 
-    def probabilities(self, logits: ArrayLike) -> Matrix:
-        return softmax(self.logits(logits))
+    def probabilities(self, logits: ArrayLike, features: NDArray[np.floating[Any]] | None = None) -> Matrix:
+        return softmax(self.logits(logits, features))
+
+    @property
+    def reads_features(self) -> bool:
+        """Whether rows have to be read with their features."""
+        return self.calibrator is not None and self.calibrator.reads_features
 
     @property
     def plain(self) -> bool:

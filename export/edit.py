@@ -23,7 +23,7 @@ from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.artifacts.onnx_rewrite import rewrite
 from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.calibration.label_shift.files import resolved, served_file
-from calibrant.errors import CheckFailed, ConfigError, DataError, did_you_mean
+from calibrant.errors import CheckFailed, ConfigError, DataError, ModelError, did_you_mean
 from calibrant.export.checks import speed
 from calibrant.export.checks.golden import renewed
 from calibrant.export.checks.inspection import check_intact
@@ -40,7 +40,7 @@ from calibrant.export.graph.assemble import (
 from calibrant.export.graph.fit_context import kept_threshold, warn_if_moved
 from calibrant.export.graph.fold import Array, apply_gauge
 from calibrant.export.graph.own_prior import map_alone, own_prior, same_shift
-from calibrant.export.graph.tail import Tail
+from calibrant.export.graph.tail import Tail, tail_reads
 from calibrant.export.redecide import redecide, warn_of_moved_sets
 from calibrant.priors import read_prior, read_target
 from calibrant.runtime import runtime
@@ -227,6 +227,13 @@ def retail(file: OnnxFile, card: ModelCard, what: str, out: str | Path | None) -
     head = raw_head(file, file.card())
     weight, bias = head if head is not None else (None, None)
     tail = build_tail(card, weight, bias, feature_dim(file, card), file.outputs[0].dims[0])
+    made = {name for node in file.nodes for name in node.outputs}
+    if lost := tail_reads(tail) - made - {value.name for value in file.inputs}:
+        raise ModelError(
+            f"its graph holds no {', '.join(sorted(lost))}, which the calibrator reads",
+            where=file.path,
+            fix="export the run again with this calibrator",
+        )
     difference = check_tail(tail, card)
     verify = {**(card.verify or {}), "edit": {"date": _now(), "max_diff": difference, "against": "numpy"}}
     had = file.card().golden is not None
@@ -240,7 +247,7 @@ def check_tail(tail: Tail, card: ModelCard) -> float:
     from calibrant.calibration.softmax import softmax
     from calibrant.export.graph.tail import standalone
 
-    rng = np.random.default_rng(0)
+    rng, model = np.random.default_rng(0), standalone(replace(tail, batch="N"))
     if tail.weight is not None and tail.bias is not None:
         x = rng.standard_normal((64, tail.weight.shape[1]))
         spread = float((x @ tail.weight.T).std()) or 1.0
@@ -250,6 +257,9 @@ def check_tail(tail: Tail, card: ModelCard) -> float:
         x = (3.0 * rng.standard_normal((64, tail.classes))).astype(np.float32)
         z = x.astype(np.float64)
     shift, calibrator = card.prior.shift(), calibrator_of(card)
+    features = x if tail.source == "features" else None
+    if features is None and tail.feature_dim is not None:
+        features = rng.standard_normal((64, tail.feature_dim)).astype(np.float32)
 
     def formula(raw: Array) -> Array:
         return adjusted_logits(
@@ -258,6 +268,7 @@ def check_tail(tail: Tail, card: ModelCard) -> float:
             calibrator=calibrator,
             log_prior_ratio=shift,
             strength=0.0 if shift is None else 1.0,
+            features=features,
         )
 
     expected = formula(z)
@@ -265,9 +276,9 @@ def check_tail(tail: Tail, card: ModelCard) -> float:
     steady = steady_rows(formula, z) if bends else np.ones(len(z), bool)
     feeds: dict[str, NDArray[np.float32]] = {tail.source: x.astype(np.float32)}
     feeds |= {name: np.repeat(row, 64, axis=0) for name, row in knob_defaults(card).items()}
-    if tail.source != "features" and tail.feature_dim is not None:
-        feeds["features"] = np.ones((64, tail.feature_dim), np.float32)
-    got = _run(standalone(replace(tail, batch="N")), feeds)
+    if features is not None:
+        feeds["features"] = features
+    got = _run(model, feeds)
     difference = float(np.abs(got - softmax(expected))[steady].max())
     allowed = TOLERANCE * max(1.0, float(np.abs(expected).max()) / 30.0)
     if not difference <= allowed:

@@ -62,13 +62,15 @@ def _calibrated(card: ModelCard, calibrator: Calibrator, path: Path) -> tuple[ND
     file = PredictionsFile.open(path)
     if tuple(file.source.class_names) != tuple(card.classes):
         raise DataError("has other classes than the model", where=path, fix="predict with this model")
-    data = file.read().labelled()
+    data = file.read(features=calibrator.reads_features).labelled()
     if len(data) == 0:
         raise DataError("no row has a label", where=path, fix="sets and thresholds need labelled predictions")
     refuse_cut(file.source.model, path, "fitting prediction sets")
     known = calibrator.fitted_on.get("rows_sha256")
     if known is None or known != rows_sha256(data.logits, data.labels):
-        return calibrator.logits(data.logits), data.labels
+        return calibrator.logits(data.logits, data.features), data.labels
     settings, weights = as_fitted(calibrator, data.labels, path)
+    if calibrator.reads_features:
+        settings["features"] = data.features
     u = cross_fitted(calibrator.method, data.logits, data.labels, weights=weights, chosen=calibrator, **settings)
     return u, data.labels

@@ -82,6 +82,11 @@ def export_onnx(
     network = prepare(model)
     body = Body(network, preprocessing, interface.input).eval()
     features = _probe(body, preprocessing, len(classes))
+    if calibrator is not None and calibrator.reads_features and not features:
+        raise ModelError(
+            f"the calibrator ({calibrator.method}) reads features, and the network gives none",
+            fix="let it return (logits, features), or take another calibrator",
+        )
     traced = Body(lean(network), preprocessing, interface.input).eval()
     graph = trace(
         traced, preprocessing, opset=interface.opset, outputs=["logits", "features"] if features else ["logits"]

@@ -113,11 +113,12 @@ def compare(first: Any, second: Any, labels: Any = None, *, bins: int = 15, **re
     Both are predictions for the same rows, matched by their ids; or the second is a calibrator, and the first is
     compared with itself through it.
     """
-    base = _labelled(as_file(first, labels, independent=True, **reading))
+    features = isinstance(second, Calibrator) and second.reads_features
+    base = _labelled(as_file(first, labels, independent=True, **reading), features=features)
     if base.source.independent:
         return Comparison(_compared_labels(base, second, labels, bins, reading))
     if isinstance(second, Calibrator):
-        probabilities = Formula.of(second, base.source).probabilities(base.logits)
+        probabilities = Formula.of(second, base.source).probabilities(base.logits, base.features)
     else:
         other = in_order_of(base, _labelled(as_file(second, labels, **reading)), "the second")
         if other.class_names != base.class_names:
@@ -139,8 +140,8 @@ def _compared_labels(
     return compare_labels(base.logits, z, base.present, bins=bins, weights=base.weights)
 
 
-def _labelled(file: PredictionsFile) -> Any:
-    found = file.read().labelled()
+def _labelled(file: PredictionsFile, *, features: bool = False) -> Any:
+    found = file.read(features=features).labelled()
     if not len(found):
         raise DataError("no row has a label", where=file.path, fix="give labels")
     return found

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from calibrant.calibration.adjustment import checked_ratio
 from calibrant.calibration.calibrators import auto
@@ -28,11 +28,12 @@ def fit(
     labels: ArrayLike,
     *,
     weights: ArrayLike | None = None,
+    features: NDArray[np.floating[Any]] | None = None,
     log_prior_ratio: ArrayLike | None = None,
     strength: float = 0.0,
     **options: Any,
 ) -> Calibrator:
-    """Fits a calibrator on held-out logits (N, C) and labels (N,).
+    """Fits a calibrator on held-out logits (N, C) and labels (N,); `features` (N, D) for a method that reads them.
 
     On data that follow the training prior leave `strength` at 0. On data that follow the target prior pass the ratio
     and strength of the deployed formula: the map is then fitted inside the whole expression, and the term stays outside
@@ -51,11 +52,21 @@ def fit(
             raise DataError("the label of every row has probability 0 (a logit of -infinity)")
         some = None if w is None else w[possible]
         z = finite_logits(z, FLOOR_DEPTH)[possible]
-        found = fit(method, z, y[possible], weights=some, log_prior_ratio=log_prior_ratio, strength=strength, **options)
+        seen = None if features is None else features[possible]
+        found = fit(
+            method,
+            z,
+            y[possible],
+            weights=some,
+            features=seen,
+            log_prior_ratio=log_prior_ratio,
+            strength=strength,
+            **options,
+        )
         return found if possible.all() else _without_ruled_out(found, y, int((~possible).sum()))
     function = auto.choose if method == "auto" else FORMS[method].fit
     accepted = inspect.signature(function).parameters
-    known = [name for name, p in accepted.items() if p.kind is p.KEYWORD_ONLY and name != "offset"]
+    known = [name for name, p in accepted.items() if p.kind is p.KEYWORD_ONLY and name not in ("offset", "features")]
     if method == "auto":
         known = ["candidates", "folds", "seed"]
     for name in options:
@@ -76,6 +87,8 @@ def fit(
                 fix="fit it on data that follow the training prior with strength 0",
             )
         options["offset"] = -strength * checked_ratio(log_prior_ratio, z.shape[1])
+    if FORMS[method].reads_features:
+        options["features"] = features
     arguments = (z, y, w) if "weights" in accepted else (z, y)
     parameters, notes = FORMS[method].fit(*arguments, **options)
     fitted_on: dict[str, Any] = {"rows": len(y), "prior": (np.bincount(y, minlength=z.shape[1]) / len(y)).tolist()}

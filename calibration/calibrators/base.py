@@ -50,8 +50,12 @@ class Calibrator:
     def __post_init__(self) -> None:
         form(self.method).check(self.parameters, self.classes)
 
-    def logits(self, logits: ArrayLike) -> Matrix:
-        """Calibrated logits (N, C), before any prior adjustment."""
+    @property
+    def reads_features(self) -> bool:
+        return form(self.method).reads_features
+
+    def logits(self, logits: ArrayLike, features: NDArray[np.floating[Any]] | None = None) -> Matrix:
+        """Calibrated logits (N, C), before any prior adjustment. `features` (N, D): where the map reads them."""
         z = check_logits(logits).astype(np.float64)
         if z.shape[1] != self.classes:
             raise DataError(
@@ -60,15 +64,21 @@ class Calibrator:
             )
         out = ruled_out(z)
         if not out.any():
-            return run(self.steps(), z)
+            return run(self.steps(), z, features)
         # A class that is ruled out stays so; for the others it counts as the least probable that maps know.
-        return np.where(out, -np.inf, run(self.steps(), finite_logits(z, FLOOR_DEPTH).astype(np.float64)))
+        finite = finite_logits(z, FLOOR_DEPTH).astype(np.float64)
+        return np.where(out, -np.inf, run(self.steps(), finite, features))
 
     def probabilities(
-        self, logits: ArrayLike, *, log_prior_ratio: ArrayLike | None = None, strength: float = 0.0
+        self,
+        logits: ArrayLike,
+        features: NDArray[np.floating[Any]] | None = None,
+        *,
+        log_prior_ratio: ArrayLike | None = None,
+        strength: float = 0.0,
     ) -> Matrix:
         """softmax(calibrated logits - strength * log_prior_ratio), (N, C)."""
-        zeta = self.logits(logits)
+        zeta = self.logits(logits, features)
         if strength != 0.0:
             if log_prior_ratio is None:
                 raise ConfigError(f"adjustment strength {strength} without log_prior_ratio")

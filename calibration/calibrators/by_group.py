@@ -168,7 +168,10 @@ def _check(p: Parameters, classes: int) -> None:
         raise ConfigError('parameter "common" must be a method with its parameters')
     if common["method"] == BY_GROUP.method:
         raise ConfigError("the common map of a group cannot be that of a group")
-    form(str(common["method"])).check(common["parameters"], classes)
+    found = form(str(common["method"]))
+    if found.reads_features:
+        raise ConfigError(f"{found.method} reads features, which the common map of groups is not given")
+    found.check(common["parameters"], classes)
     positive(p, "scale", ())
     numbers(p, "bias", (classes,))
 

@@ -28,6 +28,7 @@ class Form:
     fit: Callable[..., tuple[dict[str, Any], dict[str, Any]]]
     check: Callable[[Parameters, int], None]
     steps: Callable[[Parameters, int], tuple[Step, ...]]
+    reads_features: bool = False  # its fit takes `features=` (N, D), and so do its steps
     diagonal: bool = False  # one affine step on each logit by itself, so that the network's logits can be had back
 
     def affine(self, parameters: Parameters, classes: int) -> Affine | None:

@@ -33,7 +33,10 @@ def _check(p: Parameters, classes: int) -> None:
     for member in members:
         if member["method"] == "mixture":
             raise ConfigError("a mixture cannot be a member of a mixture")
-        form(str(member["method"])).check(member["parameters"], classes)
+        found = form(str(member["method"]))
+        if found.reads_features:
+            raise ConfigError(f"{found.method} reads features, which no member of a mixture is given")
+        found.check(member["parameters"], classes)
 
 
 def _steps(p: Parameters, classes: int) -> tuple[Step, ...]:

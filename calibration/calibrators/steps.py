@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration.softmax import FLOOR, floored_logits, log_p_and_rest, log_softmax, softmax
+from calibrant.errors import DataError
 
 Array = NDArray[np.float64]
+LEAST_SQUARE = 1e-20  # of a feature vector's length: below, it points nowhere
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,58 @@ def shape_of(u: Array) -> tuple[Array, Array]:
     return -np.einsum("ij,ij->i", np.exp(u), u), u.max(axis=1)
 
 
+@dataclass(frozen=True)
+class DensityScale:
+    """u -> u softplus(0) / softplus(slope (d - middle)), d how far features f (N, D) lie from the nearest centres.
+
+    d is the mean of 1 - cos((f - mean) / spread, c_j) over the `nearest` closest centres c_j (M, D), of length 1 each.
+    """
+
+    mean: Array
+    spread: Array
+    centres: Array
+    nearest: int
+    middle: float
+    slope: float
+
+    def distances(self, features: NDArray[np.floating[Any]]) -> Array:
+        found = []
+        for start in range(0, len(features), 1024):
+            x = (features[start : start + 1024].astype(np.float64) - self.mean) / self.spread
+            cosine = (x @ self.centres.T) / np.sqrt(np.maximum((x**2).sum(axis=1, keepdims=True), LEAST_SQUARE))
+            found.append(1.0 - -np.partition(-cosine, self.nearest - 1, axis=1)[:, : self.nearest].mean(axis=1))
+        return np.concatenate(found) if found else np.zeros(0)
+
+    def scales(self, features: NDArray[np.floating[Any]]) -> Array:
+        """By which each row's logits are multiplied."""
+        out: Array = np.log(2.0) / np.logaddexp(0.0, self.slope * (self.distances(features) - self.middle))
+        return out
+
+    def __call__(self, u: Array, features: NDArray[np.floating[Any]] | None = None) -> Array:
+        checked_features(features, len(u), len(self.mean))
+        assert features is not None  # as checked
+        out: Array = u * self.scales(features)[:, None]
+        return out
+
+
+def checked_features(features: NDArray[np.floating[Any]] | None, rows: int, width: int) -> None:
+    """Refuses what cannot be the features that a map of this width reads."""
+    if features is None:
+        raise DataError(
+            "the calibrator reads the network's features, and these rows hold none",
+            fix="make them with calibrant predict --features, or take another calibrator",
+        )
+    if features.ndim != 2 or len(features) != rows:
+        raise DataError(f"features have shape {features.shape} for {rows} rows of logits")
+    if features.shape[1] != width:
+        raise DataError(
+            f"features have {features.shape[1]} numbers a row, the calibrator reads {width}",
+            fix="was it fitted on another model?",
+        )
+    if not np.isfinite(features).all():
+        raise DataError("features contain numbers that are not finite")
+
+
 Step = (
     Affine
     | SubtractMax
@@ -181,11 +236,13 @@ Step = (
     | MixtureMap
     | Hinges
     | ShapeScale
+    | DensityScale
     | Pool
 )
 
 
-def run(steps: Sequence[Step], u: Array) -> Array:
+def run(steps: Sequence[Step], u: Array, features: NDArray[np.floating[Any]] | None = None) -> Array:
+    """`features` (N, D) for the one kind of step that reads them."""
     for step in steps:
-        u = step(u)
+        u = step(u, features) if isinstance(step, DensityScale) else step(u)
     return u

@@ -12,6 +12,7 @@ from calibrant.calibration.calibrators import (
     adaptive_temperature,
     affine,
     by_group,
+    density_aware,
     ensemble,
     mixture,
     order_preserving,
@@ -29,6 +30,7 @@ _OWN: dict[str, Form] = {
     for form in (
         temperature.TEMPERATURE,
         adaptive_temperature.ADAPTIVE_TEMPERATURE,
+        density_aware.DENSITY_AWARE,
         order_preserving.ORDER_PRESERVING,
         affine.CLASSWISE,
         affine.VECTOR,

@@ -38,7 +38,8 @@ _UNSAID: ContextVar[bool] = ContextVar("unsaid", default=False)
 LOWEST, HIGHEST = 1e-2, 1e2  # of T; beyond, the data want no finite temperature
 _STEADY_ROWS = 512
 _UNCERTAIN = 1 / 3  # of log T, one standard error
-_USUAL, _SPREAD = float(np.log(1.6)), 0.5  # of log T
+PRIOR_OF_LOG_T = (float(np.log(1.6)), 0.5)  # mean and deviation
+_USUAL, _SPREAD = PRIOR_OF_LOG_T
 _SEPARATED = f"the logits separate the labels: the NLL falls until T = {LOWEST:g}, which is kept"
 # Logits in flight: 256 KB in float64 stay in the second-level cache; with many classes longer rows of work pay more.
 _CHUNK_FEW, _CHUNK_MANY = 1 << 15, 1 << 16

@@ -26,7 +26,8 @@ def _methods() -> tuple[str, ...]:
     from calibrant.calibration.calibrators.by_group import BY_GROUP
     from calibrant.calibration.calibrators.table import FORMS
 
-    return (*(m for m in FORMS if m not in (BY_GROUP.method, "mixture")), "auto")
+    known = (m for m, found in FORMS.items() if not found.reads_features)
+    return (*(m for m in known if m not in (BY_GROUP.method, "mixture")), "auto")
 
 
 @click.command("by-group")
@@ -51,11 +52,15 @@ def by_group_command(
     """
     from calibrant.atomic import write_json
     from calibrant.calibration.calibrators.by_group import BY_GROUP, fit_corrections, parameters_of
+    from calibrant.calibration.calibrators.table import FORMS
     from calibrant.calibration.fitting import judged_fit
+    from calibrant.errors import ConfigError
     from calibrant.progress import table
 
     refuse_to_replace(out, overwrite=overwrite, marker=INDEX)
     z, y, column, groups, folds = _rows(predictions, column)
+    if method in FORMS and FORMS[method].reads_features:
+        raise ConfigError(f"{method} reads features, which the common map of groups is not given", where="--method")
     common = judged_fit(predictions, method).calibrator
     corrections = fit_corrections(common.logits(z), y, groups)
     held_out = _held_out(method, common, z, y, groups, folds)

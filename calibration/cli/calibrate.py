@@ -126,7 +126,7 @@ def fit_command(
 
     \b
     Methods: temperature adaptive-temperature ensemble-temperature classwise-temperature
-             order-preserving vector structured-vector structured matrix dirichlet
+             density-aware (with features) order-preserving vector structured-vector structured matrix dirichlet
              beta spline venn-abers isotonic histogram bbq enir
              auto, which chooses or makes a mixture of them
     Groups of rows: by-group is a command of its own.

@@ -56,11 +56,11 @@ def of_file(file: PredictionsFile, formula: Formula, judged: Judged) -> dict[tup
     found = {(c, v): Accumulator(classes) for c, values in judged.items() for v in values}
     if not found:
         return {}
-    for batch in file.batches(max(1024, _BATCH_NUMBERS // classes)):
+    for batch in file.batches(max(1024, _BATCH_NUMBERS // classes), features=formula.reads_features):
         part = batch.labelled()
         if not len(part):
             continue
-        z = part.logits if formula.plain else formula.logits(part.logits)
+        z = part.logits if formula.plain else formula.logits(part.logits, part.features)
         for column, value, rows in _split(part.groups, judged):
             found[column, value].add(z[rows], part.labels[rows])
     return {key: accumulator.finish() for key, accumulator in found.items()}

@@ -108,13 +108,17 @@ def of_shard(file: PredictionsFile, shard: Path, formula: Formula | None = None)
     one = file if file.foreign is not None else replace(file, shards=(shard,))
     total = -(-file.rows // rows) if len(file.shards) == 1 else None
     found = 0
-    for batch in progress(one.batches(rows), what=f"reading {shard.name}", total=total, unit="batch"):
+    features = formula is not None and formula.reads_features
+    for batch in progress(
+        one.batches(rows, features=features), what=f"reading {shard.name}", total=total, unit="batch"
+    ):
         part = batch.labelled()
         if len(part) == 0:
             continue
         found += len(part)
         refuse_weights(part, file.path)
-        accumulator.add(part.logits if formula is None or formula.plain else formula.logits(part.logits), part.labels)
+        plain = formula is None or formula.plain
+        accumulator.add(part.logits if plain else formula.logits(part.logits, part.features), part.labels)
     return accumulator.finish() if found else None
 
 

@@ -28,6 +28,7 @@ class JudgedRows:
     of: int
     weights: NDArray[np.float64] | None = None  # of each class, where a target prior counts
     groups: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # a value for each row
+    features: NDArray[Any] | None = None  # (N, D), where the calibrator reads them
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -40,7 +41,8 @@ class JudgedRows:
         plain = self.plain[chosen]
         judged = plain if self.judged is self.plain else self.judged[chosen]
         groups = {column: [values[i] for i in chosen] for column, values in self.groups.items()}
-        return JudgedRows(plain, judged, self.labels[chosen], self.of, self.weights, groups)
+        features = None if self.features is None else self.features[chosen]
+        return JudgedRows(plain, judged, self.labels[chosen], self.of, self.weights, groups, features)
 
 
 @dataclass(frozen=True)

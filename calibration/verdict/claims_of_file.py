@@ -32,8 +32,8 @@ def claims_of_file(
     file = PredictionsFile.open(path, asked=asked)
     formula = Formula.of(None, file.source) if calibrator is None else read_formula(calibrator, file.source)
     rows, claimed, labelled = np.zeros(check_bins(bins)), np.zeros(bins), 0
-    for batch in file.batches(max(1024, _NUMBERS // len(file.source.class_names))):
-        confidence = softmax(formula.logits(batch.logits)).max(axis=1)
+    for batch in file.batches(max(1024, _NUMBERS // len(file.source.class_names)), features=formula.reads_features):
+        confidence = softmax(formula.logits(batch.logits, batch.features)).max(axis=1)
         index = equal_width_index(confidence, bins)
         rows += np.bincount(index, minlength=bins)
         claimed += np.bincount(index, confidence, bins)

@@ -214,7 +214,7 @@ def differences(first: Scored, second: Scored) -> dict[str, Difference] | None:
     """Second minus first on the same rows, with paired intervals; None where the rows are not the same."""
     if first.path.rows != second.path.rows or first.path.rows > MOST_PAIRED_ROWS:
         return None
-    one, two = (read_predictions(s.path.path) for s in (first, second))
+    one, two = (read_predictions(s.path.path, features=s.formula().reads_features) for s in (first, second))
     if (
         _bare_ids(first, one) != _bare_ids(second, two)
         or not np.array_equal(one.labels, two.labels)
@@ -233,4 +233,4 @@ def _bare_ids(scored: Scored, data: Predictions) -> list[str]:
 
 
 def _probabilities(scored: Scored, data: Predictions) -> NDArray[np.float64]:
-    return scored.formula().probabilities(data.logits)
+    return scored.formula().probabilities(data.logits, data.features)

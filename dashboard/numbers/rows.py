@@ -49,10 +49,12 @@ def rows_of(scored: Scored) -> Rows:
     position, confidence = np.empty(file.rows, np.int64), np.empty(file.rows, np.float64)
     predicted, label = np.empty(file.rows, np.int32), np.empty(file.rows, np.int32)
     start = kept = 0
-    for batch in file.batches(max(1024, _BATCH_NUMBERS // len(file.source.class_names))):
+    rows = max(1024, _BATCH_NUMBERS // len(file.source.class_names))
+    for batch in file.batches(rows, features=formula.reads_features):
         known = np.flatnonzero(batch.labels >= 0)
         if len(known):
-            probs = formula.probabilities(batch.logits[known])
+            part = batch.rows(known)
+            probs = formula.probabilities(part.logits, part.features)
             here = slice(kept, kept + len(known))
             predicted[here] = probs.argmax(axis=1)
             confidence[here] = probs[np.arange(len(known)), predicted[here]]

@@ -35,7 +35,9 @@ def check_predictions(
     from calibrant.artifacts.onnx_file import OnnxFile
 
     card = OnnxFile.open(path).card()
-    rows = read_predictions(predictions)
+    rows = read_predictions(predictions, features=Formula.of_card(card).reads_features)
+    if Formula.of_card(card).reads_features and rows.features is None:
+        return None
     if len(rows.class_names) != len(card.classes):
         raise DataError(f"has {len(rows.class_names)} classes, the file {len(card.classes)}", where=predictions)
     sha, known = rows.source.model.get("sha256"), card.source.get("checkpoint_sha256")
@@ -56,9 +58,11 @@ def _compare(path: Path, card: ModelCard, rows: Predictions, images: ImageSet) -
     pixels = np.stack([card.preprocessing.pixels(images.image(i)) for i in range(len(images))])
     x = pixels if card.input.dtype == "uint8" else card.preprocessing.normalise(pixels)
     _, got = answers(session(path), x, 16, knob_defaults(card))
-    expected = formula.probabilities(rows.logits)
+    expected = formula.probabilities(rows.logits, rows.features)
     bends = formula.calibrator is not None and formula.calibrator.as_affine() is None
-    steady = steady_rows(formula.logits, rows.logits.astype(np.float64)) if bends else np.ones(len(got), bool)
+    steady = np.ones(len(got), bool)
+    if bends:
+        steady = steady_rows(lambda z: formula.logits(z, rows.features), rows.logits.astype(np.float64))
     top = np.sort(expected, axis=1)
     clear = (top[:, -1] - top[:, -2] > 4 * PROBABILITIES) & steady
     found: dict[str, Any] = {

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from calibrant.artifacts.onnx_file import OWN
 from calibrant.artifacts.onnx_wire import Attribute, Node
 from calibrant.calibration.calibrators.steps import (
+    LEAST_SQUARE,
     Affine,
     BetaMap,
+    DensityScale,
     Hinges,
     LogSoftmax,
     MixtureMap,
@@ -34,6 +36,7 @@ from calibrant.export.graph.piecewise import Array, PiecewiseMap, in_float32
 
 COMPARED = 32  # up to this many knots all are compared at once; above, a binary search is faster
 INT32, FLOAT = 6, 1
+FEATURES = "features"  # the value of the body that a step may read beside the logits
 
 GraphStep = Step | PiecewiseMap
 
@@ -55,10 +58,11 @@ class Builder:
         """A constant whose name is made unique by the number of nodes before it."""
         return self.constant(f"map{len(self.nodes)}.{name}", values, dtype)
 
-    def node(self, op: str, *inputs: str, output: str | None = None, **attributes: Attribute) -> str:
+    def node(self, op: str, *inputs: str, output: str | None = None, more: int = 0, **attributes: Attribute) -> str:
+        """Gives the name of its first result; `more` results besides are for nobody."""
         name = f"{OWN}{len(self.nodes)}_{op}"
         value = output or name
-        self.nodes.append(Node(op, inputs, (value,), name, attributes))
+        self.nodes.append(Node(op, inputs, (value, *(f"{name}.{i + 1}" for i in range(more))), name, attributes))
         return value
 
     def finish(self, value: str, name: str) -> bool:
@@ -98,6 +102,8 @@ def emit(graph: Builder, step: GraphStep, x: str) -> str:
         return _hinges(graph, step, x)
     if isinstance(step, ShapeScale):
         return _shape_scale(graph, step, x)
+    if isinstance(step, DensityScale):
+        return _density_scale(graph, step, x)
     if isinstance(step, Pool):
         return _pool(graph, step, x)
     raise ModelError(f"no graph for {type(step).__name__}")
@@ -220,6 +226,20 @@ def _shape_scale(graph: Builder, step: ShapeScale, u: str) -> str:
     s = graph.node("Add", s, graph.node("Mul", graph.rows("ReduceMax", u), graph.table("top", [step.top])))
     s = graph.node("Tanh", graph.node("Add", s, graph.table("bias", [step.bias])))
     return graph.node("Mul", u, graph.node("Exp", s))
+
+
+def _density_scale(graph: Builder, step: DensityScale, u: str) -> str:
+    """Reads the body's `features`; 1 / (length of a feature vector) comes last, so that one matrix product does all."""
+    x = graph.node("Sub", FEATURES, graph.table("mean", step.mean))
+    x = graph.node("Mul", x, graph.table("scale", 1.0 / step.spread))
+    square = graph.node("Max", graph.rows("ReduceSumSquare", x), graph.table("least", [LEAST_SQUARE]))
+    along = graph.node("MatMul", x, graph.table("centres", step.centres.T))
+    nearest = graph.table("nearest", [step.nearest], np.int64)
+    top = graph.rows("ReduceMean", graph.node("TopK", along, nearest, more=1, axis=-1, largest=1, sorted=1))
+    distance = graph.node("Sub", graph.constant("one1", [1.0]), graph.node("Div", top, graph.node("Sqrt", square)))
+    away = graph.node("Sub", distance, graph.table("middle", [step.middle]))
+    bend = graph.node("Softplus", graph.node("Mul", away, graph.table("slope", [step.slope])))
+    return graph.node("Mul", u, graph.node("Div", graph.table("log2", [np.log(2.0)]), bend))
 
 
 def _pool(graph: Builder, step: Pool, x: str) -> str:

@@ -51,17 +51,24 @@ class TorchReference:
         )
 
     def __call__(self, images: NDArray[Any]) -> Expected:
-        z = self.network_logits(images)
-        steady = steady_rows(self._deployed, z) if self.bends else np.ones(len(z), bool)
-        return Expected(self._deployed(z), steady, self.bends)
+        z, features = self._network(images)
 
-    def _deployed(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.asarray(self.formula(torch.from_numpy(z)).numpy())
+        def deployed(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.asarray(self.formula(torch.from_numpy(logits), features).numpy())
+
+        steady = steady_rows(deployed, z) if self.bends else np.ones(len(z), bool)
+        return Expected(deployed(z), steady, self.bends)
 
     def network_logits(self, images: NDArray[Any]) -> NDArray[np.float64]:
-        rows = []
+        return self._network(images)[0]
+
+    def _network(self, images: NDArray[Any]) -> tuple[NDArray[np.float64], torch.Tensor | None]:
+        """Its logits, and its features where it gives them."""
+        rows, seen = [], []
         with torch.inference_mode():
             for start in range(0, len(images), 16):
                 out = split_outputs(self.body(torch.from_numpy(np.array(images[start : start + 16]))), "the network")
                 rows.append(out.logits.double().numpy())
-        return np.concatenate(rows)
+                if out.features is not None:
+                    seen.append(out.features)
+        return np.concatenate(rows), torch.cat(seen) if seen else None

@@ -17,7 +17,7 @@ from calibrant.artifacts import onnx_wire as wire
 from calibrant.artifacts.onnx_file import KNOBS, OWN
 from calibrant.artifacts.onnx_rewrite import GraphEdit
 from calibrant.artifacts.onnx_wire import Value
-from calibrant.calibration.calibrators.steps import Affine
+from calibrant.calibration.calibrators.steps import Affine, DensityScale
 from calibrant.errors import ConfigError, ModelError, did_you_mean
 from calibrant.export.graph.blocks import Builder, GraphStep, emit, emit_affine
 from calibrant.export.graph.fold import Array, stored
@@ -91,6 +91,12 @@ class Tail:
             raise ModelError("this model has no feature vector to put out", fix="leave `features` out of the outputs")
         if self.ood is not None and self.ood.kind == "feature-norm" and self.feature_dim is None:
             raise ModelError("a feature-norm score needs a model that gives features", fix="use energy")
+        if self.density is not None and self.feature_dim != len(self.density.mean):
+            held = "gives none" if self.feature_dim is None else f"gives {self.feature_dim}"
+            raise ModelError(
+                f"the calibrator reads {len(self.density.mean)} features a row, this model {held}",
+                fix="fit it on this model's own predictions, made with calibrant predict --features",
+            )
 
     def _head(self, graph: Builder) -> tuple[str, list[GraphStep], Affine, str]:
         """Emits the classifier; gives the current value, the steps left, and how to find the raw logits again."""
@@ -116,6 +122,11 @@ class Tail:
         if isinstance(first, Affine) and (not self._energy or (first.diagonal and np.abs(first.a).min() > LEAST)):
             return first
         return Affine(np.ones(self.classes), np.zeros(self.classes))
+
+    @property
+    def density(self) -> DensityScale | None:
+        """The step that reads features, where there is one."""
+        return next((s for s in self.steps if isinstance(s, DensityScale)), None)
 
     @property
     def _energy(self) -> bool:
@@ -196,7 +207,8 @@ def _ood(graph: Builder, ood: Ood, raw: str, fold: Affine) -> None:
 def tail_reads(tail: Tail) -> set[str]:
     """The values of the body that the tail needs."""
     needed = {tail.source}
-    if "features" in tail.outputs or (tail.ood is not None and tail.ood.kind == "feature-norm"):
+    of_score = tail.ood is not None and tail.ood.kind == "feature-norm"
+    if "features" in tail.outputs or of_score or tail.density is not None:
         needed.add("features")
     return needed
 

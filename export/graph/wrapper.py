@@ -90,7 +90,7 @@ class Formula(nn.Module):
         self.calibrator = calibrator
         self.affine = None if calibrator is None else calibrator.as_affine()
 
-    def forward(self, z: Tensor) -> Tensor:
+    def forward(self, z: Tensor, features: Tensor | None = None) -> Tensor:
         z = gauged(z.double(), self.gauge)
         if self.taus is not None:
             z = z / self.taus
@@ -98,7 +98,8 @@ class Formula(nn.Module):
             a, c = _double(self.affine.a), _double(self.affine.c)
             z = (z * a if a.ndim < 2 else z @ a.T) + c
         elif self.calibrator is not None:
-            z = torch.from_numpy(np.array(self.calibrator.logits(z.detach().numpy()), np.float64))
+            seen = None if features is None else features.detach().numpy()
+            z = torch.from_numpy(np.array(self.calibrator.logits(z.detach().numpy(), seen), np.float64))
         return z - self.shift
 
 

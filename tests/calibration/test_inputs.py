@@ -71,7 +71,8 @@ def test_statistics_are_those_of_the_probabilities(dtype: type, wrong: bool) -> 
 def test_no_map_brings_back_a_class_that_is_ruled_out(method: str) -> None:
     z, y = rows()
     pytest.importorskip("netcal") if method in ("bbq", "enir") else None
-    p = fit(method, z, y).probabilities(z)
+    x = np.random.default_rng(1).normal(size=(len(z), 4))
+    p = fit(method, z, y, features=x).probabilities(z, x)
     assert (p[np.isneginf(z)] == 0).all()
     np.testing.assert_allclose(p.sum(axis=1), 1)
     assert np.isfinite(metrics.nll(p, y))

@@ -151,7 +151,9 @@ def _crossed(formula: Formula, where: Path | None) -> Callable[[JudgedRows], Mat
     def logits(rows: JudgedRows) -> Matrix:
         calibrator = formula.calibrator
         assert calibrator is not None  # only a calibrator can have seen rows
-        return cross_fitted_as(calibrator, formula, rows.plain, rows.labels, where, folds=_FOLDS)
+        return cross_fitted_as(
+            calibrator, formula, rows.plain, rows.labels, where, folds=_FOLDS, features=rows.features
+        )
 
     return logits
 
@@ -164,9 +166,12 @@ def cross_fitted_as(
     where: Path | None,
     *,
     folds: int | NDArray[np.intp],
+    features: NDArray[Any] | None = None,
 ) -> Matrix:
     """Each row through a map that was fitted on the other parts, inside the same expression."""
     settings, weights = as_fitted(calibrator, labels, where)
+    if calibrator.reads_features:
+        settings["features"] = features
     u = cross_fitted(calibrator.method, logits, labels, weights=weights, folds=folds, chosen=calibrator, **settings)
     shift = formula.shift()
     return u if shift is None else u - shift
@@ -182,7 +187,7 @@ def _adjustment(call: Call, formula: Formula, source: Source, target: str, weigh
 
     def corrected(rows: JudgedRows, prior: Any) -> Matrix:
         made = Formula.of(formula.calibrator, source, adjust=1.0, target_prior=prior)
-        return made.logits(rows.plain)
+        return made.logits(rows.plain, rows.features)
 
     def logits(rows: JudgedRows) -> Matrix:
         if weighted:

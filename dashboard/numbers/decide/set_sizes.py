@@ -76,11 +76,12 @@ def _first(scored: Scored) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     file, formula = opened(scored.files), scored.formula()
     most = max(100, MOST_NUMBERS // len(file.source.class_names))
     probs, labels, rows = [], [], 0
-    for batch in file.batches(min(most, 16_384)):
+    for batch in file.batches(min(most, 16_384), features=formula.reads_features):
         known = np.flatnonzero(batch.labels >= 0)[: most - rows]
         if len(known):
-            probs.append(np.asarray(formula.probabilities(batch.logits[known]), np.float64))
-            labels.append(batch.labels[known])
+            part = batch.rows(known)
+            probs.append(np.asarray(formula.probabilities(part.logits, part.features), np.float64))
+            labels.append(part.labels)
             rows += len(known)
         if rows >= most:
             break

@@ -19,6 +19,7 @@ C = 3
 RNG = np.random.default_rng(7)
 MATRIX = (np.eye(C) * 0.8 + RNG.normal(0, 0.1, (C, C))).tolist()
 BIAS = [0.1, -0.3, 0.2]
+FEATURES = RNG.normal(size=(200, 2))  # of the rows of `logits`
 KNOTS = {"x": [[0.1, 0.4, 0.8]] * C, "y": [[0.05, 0.5, 0.9]] * C}
 
 
@@ -60,6 +61,17 @@ def shaped(row: Array) -> Array:
     return np.log(p) * np.exp(np.tanh(0.1 - 0.4 * entropy + 0.2 * np.log(p.max())))
 
 
+def dense(z: Array) -> Array:
+    """Two of three centres count; features are twice and four times as far from (.5, -.5) as they are taken."""
+    centres = [(1.0, 0.0), (0.0, 1.0), (-0.6, 0.8)]
+    out = []
+    for row, (a, b) in zip(z, FEATURES, strict=True):
+        x = ((a - 0.5) / 2, (b + 0.5) / 4)
+        away = sorted(1 - (x[0] * c[0] + x[1] * c[1]) / np.hypot(*x) for c in centres)[:2]
+        out.append(row / 2 / (np.log1p(np.exp(1.5 * (sum(away) / 2 - 0.3))) / np.log(2)))
+    return np.array(out)
+
+
 CASES: dict[str, tuple[dict[str, Any], Callable[[Array], Array]]] = {
     "temperature": ({"temperature": 2.0}, lambda z: z / 2),
     "classwise-temperature": ({"temperatures": [2.0, 1.0, 0.5]}, lambda z: z * np.array([0.5, 1.0, 2.0])),
@@ -99,6 +111,13 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[Array], Array]]] = {
     "adaptive-temperature": (
         {"temperature": 2.0, "bias": 0.1, "entropy": -0.4, "top": 0.2}, lambda z: np.array([shaped(row) for row in z])
     ),
+    "density-aware": (
+        {
+            "temperature": 2.0, "slope": 1.5, "middle": 0.3, "nearest": 2, "mean": [0.5, -0.5], "spread": [2.0, 4.0],
+            "centres": [[1.0, 0.0], [0.0, 1.0], [-0.6, 0.8]],
+        },
+        dense,
+    ),
     "order-preserving": (
         {"knots": [-1.0, -3.0], "slopes": [0.5, 0.25, 2.0]}, lambda z: np.array([hinged(row) for row in z])
     ),
@@ -119,7 +138,7 @@ def logits() -> Array:
 @pytest.mark.parametrize("method", CASES)
 def test_calibrated_logits_are_what_the_paper_says(method: str, logits: Array) -> None:
     parameters, by_hand = CASES[method]
-    assert Calibrator(method, C, parameters).logits(logits) == pytest.approx(by_hand(logits), abs=1e-9)
+    assert Calibrator(method, C, parameters).logits(logits, FEATURES) == pytest.approx(by_hand(logits), abs=1e-9)
 
 
 def test_every_method_of_the_table_has_a_case_and_a_name_for_users() -> None:

@@ -103,3 +103,11 @@ def test_file_names_are_safe_and_different() -> None:
     assert found["a/b"] == "a_b.json"
     assert len({v.lower() for v in found.values()}) == 5
     assert all(not v.startswith(".") and "/" not in v and v != "common.json" for v in found.values())
+
+
+def test_a_map_that_reads_features_is_no_common_map(tmp_path: Path) -> None:
+    path = written(tmp_path / "v.parquet", 60, 0)
+    call = ["by-group", str(path), "--column", "site", "--method", "density-aware", "--out", str(tmp_path / "out")]
+    with pytest.raises(ConfigError, match="density-aware reads features, which the common map of groups"):
+        CliRunner().invoke(calibrate, call, catch_exceptions=False)
+    assert not (tmp_path / "out").exists()

@@ -10,24 +10,25 @@ from click.testing import CliRunner
 
 from calibrant.calibration import Calibrator
 from calibrant.calibration.cli.calibrate import calibrate
-from calibrant.calibration.cli.carrying import OWN, carried, most_robust
+from calibrant.calibration.cli.carrying import OWN, LabelledRows, carried, most_robust
 from calibrant.calibration.softmax import softmax
 
 SHIFT = np.array([1.5, 0.0, 0.0, -1.5])
 
 
-def drawn(rows: int, shift: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def drawn(rows: int, shift: np.ndarray, seed: int) -> LabelledRows:
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(rows, 4)) * 4
-    return z.astype(np.float32), (softmax(z / 2 + shift).cumsum(axis=1) > rng.random((rows, 1))).argmax(axis=1)
+    return LabelledRows(
+        z.astype(np.float32), (softmax(z / 2 + shift).cumsum(axis=1) > rng.random((rows, 1))).argmax(axis=1)
+    )
 
 
 def test_what_wins_on_its_own_rows_loses_on_rows_without_the_shift() -> None:
     own, other = drawn(600, SHIFT, 0), drawn(3000, -SHIFT, 1)
     found = carried(own, {"other": other}, ("vector",))
     assert found[OWN]["vector"]["high"] < 0 < found["other"]["vector"]["low"]
-    own_z, own_y = own
-    by_hand = -np.log(softmax(other[0] / 2)[np.arange(3000), other[1]]).mean()
+    by_hand = -np.log(softmax(other.logits / 2)[np.arange(3000), other.labels]).mean()
     assert found["other"]["temperature"]["nll"] == pytest.approx(by_hand, rel=0.2)
     assert found["other"]["temperature"]["minus_temperature"] == 0
     assert most_robust(found) == "temperature"
@@ -35,10 +36,19 @@ def test_what_wins_on_its_own_rows_loses_on_rows_without_the_shift() -> None:
     assert most_robust(alike) == "vector"
 
 
+def test_a_method_that_reads_features_takes_part_where_all_sets_have_them() -> None:
+    rng = np.random.default_rng(3)
+    own, other = (drawn(400, np.zeros(4), s)._replace(features=rng.normal(size=(400, 6))) for s in (0, 1))
+    found = carried(own, {"other": other}, ("vector",))
+    assert set(found[OWN]) == {"temperature", "vector", "density-aware"}
+    assert abs(found["other"]["density-aware"]["minus_temperature"]) < 0.01
+    assert "density-aware" not in carried(own, {"other": other._replace(features=None)}, ("vector",))[OWN]
+
+
 def test_the_command_shows_it_and_takes_the_robust_one(tmp_path: Path) -> None:
     paths = {}
     for name, shift, seed in (("val", SHIFT, 0), ("blurred", -SHIFT, 1)):
-        z, y = drawn(300, shift, seed)
+        z, y, _ = drawn(300, shift, seed)
         paths[name] = tmp_path / f"{name}.npz"
         np.savez(paths[name], logits=z, labels=y)
     out = tmp_path / "c.json"

@@ -26,7 +26,7 @@ from ..conftest import CLASSES, PRIOR, pixels
 
 C = len(CLASSES)
 SLOW_TO_FIT = {"bbq", "enir"}  # netcal; their form is the one of isotonic with kind "constant"
-FITTED = [m for m in METHODS if m not in {"mixture", "by-group", *SLOW_TO_FIT}]
+FITTED = [m for m in METHODS if m not in {"mixture", "by-group", "density-aware", *SLOW_TO_FIT}]
 
 
 def data(rows: int = 600, classes: int = C, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
