@@ -1,7 +1,7 @@
 """How often the 95 % intervals hold the truth: every number that is shown with one, on models whose truth is known.
 
     python bench/interval_coverage.py [--classes 2,10] [--rows 300,1000] [--shapes calibrated,over] [--tails 1,100]
-        [--priors data,uniform] [--metric ece,classwise_ece] [--sims 100] [--jobs 1] [--json PATH] [--table]
+        [--priors data,uniform] [--metric ece,classwise_ece] [--sims 100] [--first 0] [--jobs 1] [--json PATH] [--table]
 
 A pool of images has logits and true probabilities; a data set is n rows drawn from it, each with a label drawn from its
 true probabilities. So the truth is a sum over the pool, without error. Shapes: calibrated; over-confident (logits times
@@ -9,7 +9,8 @@ true probabilities. So the truth is a sum over the pool, without error. Shapes: 
 rows of the commonest. Prior uniform: `evaluate(..., target_prior="uniform")`.
 
 Results go into the JSON file after each cell (a population and a number of rows); more data sets of a cell that is in
-it are added to it, since each has a seed of its own. `--table` prints the file, or several, as Markdown and runs
+it are added to it, since each has a seed of its own. `--first 10000` numbers them from there (into a file of its own):
+data sets that no choice has seen. `--table` prints the file, or several, as Markdown and runs
 nothing.
 """
 
@@ -347,6 +348,7 @@ def main() -> None:
     parser.add_argument("--priors", default="data,uniform")
     parser.add_argument("--metric", default=",".join(METRICS))
     parser.add_argument("--sims", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=Path, nargs="+", default=[Path("coverage.json")])
     parser.add_argument("--table", action="store_true")
@@ -370,7 +372,11 @@ def main() -> None:
         done: dict[int, list[str]] = {}
         for name in wanted:
             done.setdefault(int(have.get(name, {}).get("asked", 0)), []).append(name)
-        return [(cell, tuple(names), first, a.sims) for first, names in sorted(done.items()) if first < a.sims]
+        return [
+            (cell, tuple(names), a.first + asked, a.first + a.sims)
+            for asked, names in sorted(done.items())
+            if asked < a.sims
+        ]
 
     jobs = [job for cell in cells for job in missing(cell)]
     with multiprocessing.Pool(a.jobs) as workers:

@@ -1,11 +1,14 @@
 """How well class shares of unlabelled rows are estimated: logits of known labels, resampled to priors that are known.
 
-    python bench/label_shift.py --logits DIR [--priors 30] [--calm 100] [--rows 100,300,1000] [--json PATH]
+    python bench/label_shift.py --logits DIR [--priors 30] [--calm 100] [--rows 100,300,1000] [--fresh] [--json PATH]
 
 DIR holds .npz files with `logits` (N, C) and `labels` (N,); those with fewer rows than twice the served ones are left
 out. Of each network one half of the rows is labelled; for each of `--priors` draws of Dirichlet(1) over the classes,
 rows of the other half are drawn to it (with replacement) and served without labels. A calm draw serves rows of the
 other half as they come.
+
+All draws share the halves and repeat pictures: the chance of one half is in every figure, and the intervals do not know
+it. `--fresh` takes new halves for each draw and serves no picture twice where the half has enough of its class.
 
 Columns: the part of the NLL excess that is removed (excess: what the labelled prior costs over the true one, on the
 other half weighted to the true one; median and worst draw; harmed: draws made worse); how often the 95 % interval of a
@@ -66,11 +69,14 @@ class Found:
 class Network:
     """Logits in two halves: labelled, and those that are served from."""
 
-    def __init__(self, path: Path) -> None:
-        data = read_predictions(path).labelled()
-        order = np.random.default_rng(7).permutation(len(data))
-        known, pool = np.array_split(order, 2)
-        self.name, self.classes = path.stem, data.logits.shape[1]
+    def __init__(self, path: Path, fresh: bool) -> None:
+        self.data, self.fresh = read_predictions(path).labelled(), fresh
+        self.name, self.classes = path.stem, self.data.logits.shape[1]
+        self.part(np.random.default_rng(7))
+
+    def part(self, rng: np.random.Generator) -> None:
+        data = self.data
+        known, pool = np.array_split(rng.permutation(len(data)), 2)
         self.logits, self.labels = data.logits[pool], data.labels[pool]
         self.estimator = PriorEstimator(data.logits[known], data.labels[known])
         fitted: BiasMap = fit_bias_map(log_softmax(data.logits[known]), data.labels[known])
@@ -85,12 +91,18 @@ class Network:
 
     def served(self, prior: np.ndarray, rows: int, rng: np.random.Generator) -> np.ndarray:
         counts = rng.multinomial(rows, prior)
-        return np.concatenate([rng.choice(np.flatnonzero(self.labels == k), n) for k, n in enumerate(counts)])
+        drawn = []
+        for k, n in enumerate(counts):
+            own = np.flatnonzero(self.labels == k)
+            drawn.append(rng.choice(own, n, replace=not self.fresh or n > len(own)))
+        return np.concatenate(drawn)
 
     def run(self, rows: int, priors: int, calm: int) -> Found:
         removed, covered, called, calm_called = [], [], 0, 0
         for seed in range(priors):
             rng = np.random.default_rng([rows, seed])
+            if self.fresh:
+                self.part(np.random.default_rng([rows, seed, 2]))
             prior = rng.dirichlet(np.ones(self.classes))
             found = self.estimator(self.logits[self.served(prior, rows, rng)])
             excess = self.nll(self.base, prior) - self.nll(np.maximum(prior, 1e-12), prior)
@@ -99,6 +111,8 @@ class Network:
             called += found.shifted
         for seed in range(calm):
             rng = np.random.default_rng([rows, seed, 1])
+            if self.fresh:
+                self.part(np.random.default_rng([rows, seed, 3]))
             calm_called += self.estimator(self.logits[rng.choice(len(self.labels), rows, replace=False)]).shifted
         return Found(self.name, rows, removed, float(np.mean(covered)), called, calm_called, calm)
 
@@ -114,6 +128,7 @@ def main() -> None:
     parser.add_argument("--priors", type=int, default=30)
     parser.add_argument("--calm", type=int, default=100)
     parser.add_argument("--rows", default="100,300,1000")
+    parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--json", type=Path)
     a = parser.parse_args()
     sizes = [int(rows) for rows in a.rows.split(",")]
@@ -122,7 +137,7 @@ def main() -> None:
         parser.error(f"no .npz with `logits` and {2 * max(sizes):,} `labels` in {a.logits}")
     print("| " + " | ".join(HEADS) + " |", "|---" * len(HEADS) + "|", sep="\n")
     results = []
-    for network in map(Network, files):
+    for network in (Network(path, a.fresh) for path in files):
         for rows in sizes:
             found = network.run(rows, a.priors, a.calm)
             print("| " + " | ".join(found.cells()) + " |", flush=True)

@@ -28,7 +28,7 @@ from calibrant.calibration.inputs import check_labels, check_logits
 from calibrant.calibration.intervals.means import Z95
 from calibrant.calibration.label_shift.bias_map import fit_bias_map
 from calibrant.calibration.label_shift.confusion import prior_by_confusion
-from calibrant.calibration.label_shift.mixture import likeliest_prior, prior_covariance
+from calibrant.calibration.label_shift.mixture import likeliest_prior, prior_covariance, squared_misfit
 from calibrant.calibration.softmax import FLOOR_DEPTH, log_softmax
 from calibrant.errors import DataError
 
@@ -139,7 +139,8 @@ class PriorEstimator:
         prior = likeliest_prior(ratios)
         covariance = prior_covariance(ratios, prior, asked, self._map.covariance)
         deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-        half = Z95 * deviation + 0.5 / len(asked)
+        misfit = squared_misfit(self._calibrated / base, self._labels, ratios, prior)
+        half = Z95 * np.sqrt(deviation**2 + misfit) + 0.5 / len(asked)
         other = prior_by_confusion(self._calibrated, self._labels, calibrated)
         # All classes at once: each of 2 C limits may be passed in a share of 5 % / C of the cases.
         factor = NormalDist().inv_cdf(1 - 0.025 / len(prior))
