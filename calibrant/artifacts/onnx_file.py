@@ -24,6 +24,7 @@ from calibrant.errors import DataError, FormatError
 OWN = "calibrant/"  # prefix of the names of every node, value and initializer that editing may replace
 KNOBS = ("temperature", "adjust_strength", "log_prior_ratio")  # inputs whose defaults editing may replace too
 _CHUNK = 1 << 20
+_LFS = b"version https://git-lfs"
 Span = tuple[int, int]
 
 
@@ -71,6 +72,8 @@ class OnnxFile:
             try:
                 return _parse(path, buffer)
             except wire.Damaged as error:
+                if buffer[: len(_LFS)] == _LFS:
+                    raise FormatError("is a pointer of Git LFS", where=path, fix="get the file: git lfs pull") from None
                 raise FormatError(
                     f"not an ONNX file, or a damaged one ({error})", where=path, fix="export or copy it again"
                 ) from None

@@ -185,7 +185,7 @@ def _declared(
 
 def _names(foreign: Foreign, classes: Sequence[str] | str | Path | None) -> tuple[str, ...]:
     """As given, which must be the file's own where it has names and not numbers; else the file's own."""
-    own = foreign.table.classes
+    own = foreign.table.classes or foreign.named
     if classes is None:
         if own is None:
             raise ConfigError("does not name its classes", where=foreign.path, fix="give them: --classes names.txt")

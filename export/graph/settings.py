@@ -61,7 +61,9 @@ class About:
 def checked_names(class_names: Sequence[object]) -> tuple[str, ...]:
     """Two or more different names that are not empty and that a file can hold."""
     names = tuple(map(str, class_names))
-    if len(set(names)) != len(names) or len(names) < 2:
+    if len(names) < 2:
+        raise ConfigError(f"{len(names)} class name, and a classifier has two or more", fix="name every class")
+    if len(set(names)) != len(names):
         raise ConfigError(f"{len(names)} class names with {len(set(names))} different ones", fix="give each one name")
     for name in names:
         if not name.strip():

@@ -38,7 +38,24 @@ def read_parquet(path: Path) -> Columns:
 
 
 def from_table(table: Any, where: Path) -> Columns:
-    values = {name: _column(table.column(i), name, where) for i, name in enumerate(table.schema.names)}
+    import pyarrow as pa
+
+    values: dict[str, Column] = {}
+    for i, name in enumerate(table.schema.names):
+        column = table.column(i)
+        if pa.types.is_map(column.type):  # {"cat": .1, "dog": .9}, as JSON lines have it: a column for each class
+            rows = [None if row is None else dict(row) for row in column.to_pylist()]
+            keys = dict.fromkeys(key for row in rows if row for key in row)
+            values |= {
+                f"{name}.{k}": from_objects([row and row.get(k) for row in rows], name=str(k), where=where)
+                for k in keys
+            }
+        elif pa.types.is_struct(column.type):
+            parts = column.combine_chunks()
+            for inner, part in zip(column.type, parts.flatten(), strict=True):
+                values[f"{name}.{inner.name}"] = _column(part, f"{name}.{inner.name}", where)
+        else:
+            values[name] = _column(column, name, where)
     return Columns(values, _names_of_labels(table.schema.metadata or {}, table.schema.names))
 
 

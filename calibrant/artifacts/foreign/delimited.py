@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import re
+import zlib
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
@@ -11,6 +15,7 @@ from calibrant.artifacts.foreign.columns import Column, Columns, matrix, text_co
 from calibrant.errors import DataError, FormatError
 
 _COMMA = r"^[+-]?[0-9]+(,[0-9]+)?([eE][+-]?[0-9]+)?$"
+_SAID = re.compile(r'"?sep=([,;|\t])"?\s*$')
 _SEPARATORS = (",", "\t", ";", "|")
 
 
@@ -18,11 +23,12 @@ def read_delimited(path: Path) -> Columns:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
-    header, separator = _header(path)
+    header, separator, skipped = _header(path)
     options = arrow_csv.ConvertOptions(column_types={name: pa.string() for name in header}, strings_can_be_null=False)
     parse = arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True)
     try:
-        table = arrow_csv.read_csv(path, parse_options=parse, convert_options=options)
+        read = arrow_csv.ReadOptions(skip_rows=skipped)
+        table = arrow_csv.read_csv(path, read_options=read, parse_options=parse, convert_options=options)
     except pa.ArrowException as error:
         raise FormatError(f"not a table of text ({str(error).splitlines()[0]})", where=path) from None
     if table.num_rows == 0:
@@ -32,13 +38,19 @@ def read_delimited(path: Path) -> Columns:
     return Columns(values, notes=tuple(notes))
 
 
-def _header(path: Path) -> tuple[list[str], str]:
+def _header(path: Path) -> tuple[list[str], str, int]:
+    """Names, what parts them, and how many lines stand above: spreadsheets write `sep=;` there."""
     try:
-        with open(path, encoding="utf-8-sig", newline="") as stream:
+        with read_text(path) as stream:
             first = stream.readline()
+            said = _SAID.match(first)
+            first = stream.readline() if said else first
     except UnicodeDecodeError:
         raise FormatError("is not text in UTF-8", where=path, fix="save it as UTF-8") from None
-    separator = max(_SEPARATORS, key=first.count) if path.suffix != ".tsv" else "\t"
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise FormatError(f"not a table of text ({error})", where=path) from None
+    tabs = path.name.lower().endswith((".tsv", ".tsv.gz"))
+    separator = said.group(1) if said else "\t" if tabs else max(_SEPARATORS, key=first.count)
     names = next(csv.reader([first], delimiter=separator), [])
     twice = next((n for n in names if names.count(n) > 1), None)
     if not names:
@@ -47,11 +59,18 @@ def _header(path: Path) -> tuple[list[str], str]:
         raise DataError("the first line holds numbers, not the names of columns", where=path, fix="add a header line")
     if twice is not None:
         raise DataError(f'two columns are called "{twice}"', where=path)
-    return names, separator
+    return names, separator, int(said is not None)
+
+
+def read_text(path: Path) -> TextIO:
+    """Packed or not; a mark of byte order is no part of the first name."""
+    if path.suffix.lower() == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")  # type: ignore[return-value]
+    return open(path, encoding="utf-8-sig", newline="")
 
 
 def _column(chunked: object, name: str, path: Path, notes: list[str], separator: str) -> Column:
-    """Numbers where all filled fields are; an empty field is missing. Behind semicolons 0,5 is a number too."""
+    """Numbers where all filled fields are; an empty field is missing. Behind semicolons and tabs 0,5 is one too."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -64,7 +83,7 @@ def _column(chunked: object, name: str, path: Path, notes: list[str], separator:
                 return number
             except pa.ArrowInvalid:
                 continue
-        if separator == ";" and pc.all(pc.match_substring_regex(filled, _COMMA)).as_py():
+        if separator in ";\t" and pc.all(pc.match_substring_regex(filled, _COMMA)).as_py():
             commas: Column = pc.replace_substring(filled, ",", ".").cast(pa.float64()).to_numpy()
             return commas
     words = filled.to_pylist()

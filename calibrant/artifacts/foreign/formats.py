@@ -32,6 +32,7 @@ FORMATS = (
 )
 ENDINGS = tuple(ending for f in FORMATS for ending in f.endings)
 LIGHT_ENDINGS = tuple(e for e in ENDINGS if e not in (".pt", ".pth"))  # read without torch
+_PACKED = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson")  # also as .csv.gz
 _PICKLES = (".pkl", ".pickle", ".joblib")
 
 
@@ -39,6 +40,8 @@ def read_columns(path: Path) -> Columns:
     if path.is_dir():
         return read_parquet(path)
     ending = path.suffix.lower()
+    if ending == ".gz" and Path(path.stem).suffix.lower() in _PACKED:
+        ending = Path(path.stem).suffix.lower()
     if ending in _PICKLES:
         raise FormatError("is a pickle, which could run code and is never opened", where=path, fix="save an npz")
     for known in FORMATS:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from calibrant.artifacts.foreign.columns import Column, Columns, from_objects
+from calibrant.artifacts.foreign.delimited import read_text
 from calibrant.errors import DataError, FormatError
 
 
 def read_json_lines(path: Path) -> Columns:
     records = []
     try:
-        with open(path, encoding="utf-8-sig") as stream:
+        with read_text(path) as stream:
             for number, line in enumerate(stream, 1):
                 if line.strip():
                     records.append(_record(_parsed(line, path, f"line {number}"), path, f"line {number}"))
     except UnicodeDecodeError:
         raise FormatError("is not text in UTF-8", where=path) from None
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise FormatError(f"not JSON lines ({error})", where=path) from None
     return _from_records(records, path)
 
 

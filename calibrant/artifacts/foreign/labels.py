@@ -6,6 +6,7 @@ name and never by position: where the columns have no names, names as labels are
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,10 @@ from numpy.typing import NDArray
 from calibrant.errors import DataError, did_you_mean
 
 Column = NDArray[Any]
+# Read as they stand, -1 is unknown, and only rows of class 1 would be judged.
+_TWO_SIGNS = "labels are -1 and 1 and none is 0: -1 may be the other class, or unknown"
+_ZERO_AND_ONE = "write 0 and 1, and nothing where a label is unknown"
+_TRUTH = {"false": 0, "true": 1}
 
 
 @dataclass(frozen=True)
@@ -69,9 +74,15 @@ def read_labels(
 
 def _named(words: list[str | None], names: Sequence[str] | None, classes: int, where: Path) -> NDArray[np.int64]:
     place = {name: k for k, name in enumerate(names or ())}
+    if not {w for w in words if w is not None} <= place.keys():  # an accent may be a letter's part or a sign of its own
+        composed = {unicodedata.normalize("NFC", name): name for name in place}
+        if len(composed) == len(place):
+            words = [None if w is None else composed.get(unicodedata.normalize("NFC", w), w) for w in words]
     seen = {w for w in words if w is not None}
     if seen <= place.keys():
         return np.array([-1 if w is None else place[w] for w in words], np.int64)
+    if names is None and classes == 2 and {w.lower() for w in seen} <= _TRUTH.keys():  # Parquet has a type for it
+        return np.array([-1 if w is None else _TRUTH[w.lower()] for w in words], np.int64)
     if all(_is_whole(w) for w in seen):
         whole = np.array([np.nan if w is None else float(w) for w in words])
         return _whole(whole, names, classes, where)
@@ -88,6 +99,7 @@ def _named(words: list[str | None], names: Sequence[str] | None, classes: int, w
 
 
 def _whole(values: NDArray[Any], names: Sequence[str] | None, classes: int, where: Path) -> NDArray[np.int64]:
+    unknown_or_negative = set(np.unique(values).tolist()) == {-1, 1}
     if values.dtype.kind == "f":
         known = np.isfinite(values)
         if np.isinf(values).any() or not np.array_equal(values[known], np.floor(values[known])):
@@ -98,6 +110,8 @@ def _whole(values: NDArray[Any], names: Sequence[str] | None, classes: int, wher
     if values.dtype.kind not in "fiub":
         raise DataError(f"labels are of type {values.dtype}", where=where)
     y = values.astype(np.int64)
+    if classes == 2 and unknown_or_negative:
+        raise DataError(_TWO_SIGNS, where=where, fix=_ZERO_AND_ONE)
     known_labels = y[y != -1]
     if not len(known_labels):
         return y
@@ -148,6 +162,8 @@ def _present(column: Column, names: Sequence[str] | None, classes: int, where: P
 
 def _zero_one(column: Column, where: Path | None = None) -> NDArray[np.int8]:
     """0, 1, and -1 where it is NaN or -1."""
+    if where is not None and set(np.unique(column).tolist()) == {-1, 1}:
+        raise DataError(_TWO_SIGNS, where=where, fix=_ZERO_AND_ONE)
     values = np.where(np.isfinite(column.astype(np.float64)), column, -1).astype(np.float64)
     if not np.isin(values, (-1, 0, 1)).all():
         bad = float(values[~np.isin(values, (-1, 0, 1))][0])

@@ -31,8 +31,10 @@ def read_npz(path: Path) -> Columns:
 
 
 def _named(values: dict[str, Column]) -> dict[str, Column]:
-    """np.savez(FILE, logits, labels) calls them arr_0 and arr_1: a matrix first, and what is as long second."""
+    """np.savez(FILE, logits, labels) calls them arr_0 and arr_1: a matrix, and what is as long, in either order."""
     first, second = values.get("arr_0"), values.get("arr_1")
+    if first is not None and second is not None and first.ndim == 1 and second.ndim == 2:
+        first, second = second, first
     if len(values) != 2 or first is None or second is None or first.ndim != 2 or len(first) != len(second):
         return values
     return values if second.dtype.kind == "f" and second.ndim == 2 else {"scores": first, "labels": second}

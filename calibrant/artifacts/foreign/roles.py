@@ -24,7 +24,7 @@ MATRICES = (
 )  # fmt: skip
 LABELS = (
     "label", "labels", "target", "targets", "y_true", "y", "true_label", "true_class", "truth", "ground_truth", "gt",
-    "class_id", "label_id", "class",
+    "class_id", "label_id", "label_ids", "gt_label", "gt_labels", "class",
 )  # fmt: skip
 IDS = (
     "id", "ids", "filename", "file_name", "file", "path", "image", "image_id", "image_path", "sample_id", "uid",

@@ -35,6 +35,11 @@ def _columns(block: Any, path: Path) -> dict[str, Column]:
     if isinstance(block, torch.Tensor):
         return {"scores": tensor_values(block)}
     if isinstance(block, Mapping):
+        inner = {str(k): v for k, v in block.items() if isinstance(v, Mapping) and _tensors(v)}
+        if inner and not _tensors(block):  # {"epoch": 3, "results": {"logits": ..., "labels": ...}}
+            if len(inner) > 1:
+                raise DataError(f"holds several tables: {', '.join(inner)}", where=path, fix="save one of them")
+            return _columns(next(iter(inner.values())), path)
         return {str(k): c for k, v in block.items() if (c := _value(v, str(k), path)) is not None}
     if isinstance(block, (list, tuple)) and block and all(isinstance(b, torch.Tensor) for b in block):
         if len(block) == 2 and block[0].ndim == 2 and len(block[0]) == len(block[1]) and not _like(block):
@@ -44,6 +49,12 @@ def _columns(block: Any, path: Path) -> dict[str, Column]:
         scores, labels = zip(*block, strict=True)
         return {"scores": _joined(scores, "scores", path), "labels": _joined(labels, "labels", path)}
     raise DataError("holds no tensors of scores", where=path, fix='torch.save({"logits": z, "labels": y}, FILE)')
+
+
+def _tensors(block: Mapping[Any, Any]) -> bool:
+    import torch
+
+    return any(isinstance(v, torch.Tensor) and v.ndim > 0 for v in block.values())
 
 
 def _value(value: Any, name: str, path: Path) -> Column | None:

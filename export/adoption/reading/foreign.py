@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ class Foreign:
     producer: str
     sha256: str
     table: TableClassifier = TableClassifier()  # what operators of tabular classifiers say
+    named: tuple[str, ...] | None = None  # class names that stand beside the graph
 
     @property
     def scales_by_batch(self) -> bool:
@@ -53,7 +55,10 @@ class Foreign:
         missing = next((data for data in file.external_files() if not data.is_file()), None)
         if missing is not None:
             raise FormatError(f"its weights file {missing.name} is missing", where=path, fix="copy both files")
-        model = onnx.load(str(path))
+        try:
+            model = onnx.load(str(path))
+        except ValueError as error:  # of weights beside the file: the rest was read above
+            raise FormatError(f"its weights file is damaged ({error})", where=path, fix="copy both files") from None
         if model.functions:
             model = inline_local_functions(model)
         graph = model.graph
@@ -69,8 +74,8 @@ class Foreign:
         _free_names(graph)
         outputs = dict(zip((o.name for o in graph.output), before, strict=True))
         opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
-        producer = file.producer or "unknown"
-        return cls(path, model, outputs, precision_of(model), opset, producer, sha256_of(path), table)
+        producer, named = file.producer or "unknown", _names_beside(file.metadata.get("names", ""))
+        return cls(path, model, outputs, precision_of(model), opset, producer, sha256_of(path), table, named)
 
 
 def _refuse_own(file: OnnxFile) -> None:
@@ -80,6 +85,17 @@ def _refuse_own(file: OnnxFile) -> None:
             where=file.path,
             fix="edit it with calibrant recalibrate, or after a change by another tool use calibrant verify --reseal",
         )
+
+
+def _names_beside(text: str) -> tuple[str, ...] | None:
+    """{0: 'ash', 1: 'elm'}, as Ultralytics writes it; None where it is anything else."""
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    if not isinstance(found, dict) or list(found) != list(range(len(found))):
+        return None
+    return tuple(map(str, found.values())) or None
 
 
 def _free_names(graph: onnx.GraphProto) -> None:

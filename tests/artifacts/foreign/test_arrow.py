@@ -81,3 +81,14 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "p.parquet").write_bytes(b"PAR1" + bytes(40))
     with pytest.raises(FormatError, match="damaged"):
         read_parquet(tmp_path / "p.parquet")
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.struct([("a", pa.float64()), ("b", pa.float64())]), pa.map_(pa.string(), pa.float64())]
+)
+def test_a_table_by_class_is_a_column_for_each(kind: Any) -> None:
+    rows: Any = [{"a": 0.25, "b": 0.75}, {"a": 1.0, "b": 0.0}]
+    if pa.types.is_map(kind):
+        rows = [list(row.items()) for row in rows]
+    found = from_table(pa.table({"p": pa.array(rows, kind)}), Path("p.parquet")).values
+    assert {name: column.tolist() for name, column in found.items()} == {"p.a": [0.25, 1.0], "p.b": [0.75, 0.0]}

@@ -69,3 +69,14 @@ def test_what_cannot_be_a_table_is_refused(tmp_path: Path, text: str, says: str)
 def test_a_mark_of_byte_order_is_no_part_of_a_name(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("label,s\n1,2\n", encoding="utf-8-sig")
     assert list(read_delimited(tmp_path / "p.csv").values) == ["label", "s"]
+
+
+def test_what_spreadsheets_put_above_the_names_is_no_row(tmp_path: Path) -> None:
+    found = read_delimited(write(tmp_path, "sep=;\r\np_a;label\r\n0,25;1\r\n")).values
+    assert found["p_a"].tolist() == [0.25]
+    assert found["label"].tolist() == [1]
+
+
+def test_behind_tabs_too_a_comma_may_stand_before_the_decimals(tmp_path: Path) -> None:
+    assert read_delimited(write(tmp_path, "p_a\tlabel\n0,25\t1\n", "p.tsv")).values["p_a"].tolist() == [0.25]
+    assert read_delimited(write(tmp_path, 'p_a,label\n"1,234",1\n')).values["p_a"].tolist() == ["1,234"]

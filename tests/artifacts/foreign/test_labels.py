@@ -90,3 +90,35 @@ def test_several_labels_a_row_are_a_matrix() -> None:
     unknown = read(np.array([[1.0, np.nan, 0.0]]), independent=True).present
     assert unknown is not None
     assert unknown.tolist() == [[1, -1, 0]]
+
+
+def test_minus_one_beside_one_alone_is_asked_for() -> None:
+    """-1 is unknown: read so, only rows of class 1 would be judged."""
+    where = Path("p.csv")
+    for column in (np.array([1, -1, 1]), np.array([1.0, -1.0]), text_column(["-1", "1"])):
+        with pytest.raises(DataError, match="labels are -1 and 1 and none is 0.*write 0 and 1"):
+            read_labels(column, rows=len(column), names=None, classes=2, independent=False, where=where)
+    with pytest.raises(DataError, match="labels are -1 and 1"):
+        read(np.array([[1, -1, 1], [-1, 1, 1]]), independent=True)
+    known = read_labels(np.array([1, -1, 0]), rows=3, names=None, classes=2, independent=False, where=where)
+    assert known.numbers is not None
+    assert known.numbers.tolist() == [1, -1, 0]
+    assert read(np.array([1, -1, 1])).numbers is not None  # of three classes one may be missing
+
+
+def test_false_and_true_are_two_classes() -> None:
+    """pandas writes a column of truth as words into CSV, and as a type into Parquet."""
+    column = text_column(["False", "True", "TRUE", None])
+    found = read_labels(column, rows=4, names=None, classes=2, independent=False, where=Path("p.csv"))
+    assert found.numbers is not None
+    assert found.numbers.tolist() == [0, 1, 1, -1]
+    with pytest.raises(DataError, match='"False"'):
+        read(column, None)
+
+
+def test_an_accent_may_be_a_sign_of_its_own() -> None:
+    """Folders of macOS write it so, and labels come from folders."""
+    names, column = ("caf\u00e9", "bar"), text_column(["cafe\u0301", "bar"])
+    found = read_labels(column, rows=2, names=names, classes=2, independent=False, where=Path("p.csv"))
+    assert found.numbers is not None
+    assert found.numbers.tolist() == [0, 1]

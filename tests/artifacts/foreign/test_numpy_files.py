@@ -26,6 +26,8 @@ def test_labels_lie_in_the_file_of_like_name(tmp_path: Path, scores: str, labels
 def test_arrays_without_names_are_scores_and_labels(tmp_path: Path) -> None:
     np.savez(tmp_path / "p.npz", np.eye(3), np.arange(3))
     assert list(read_npz(tmp_path / "p.npz").values) == ["scores", "labels"]
+    np.savez(tmp_path / "r.npz", np.arange(3), np.eye(3))
+    assert read_npz(tmp_path / "r.npz").values["labels"].tolist() == [0, 1, 2]
     np.savez(tmp_path / "q.npz", np.eye(3), np.eye(3))  # two matrices may be anything
     assert list(read_npz(tmp_path / "q.npz").values) == ["arr_0", "arr_1"]
 

@@ -51,3 +51,12 @@ def test_code_is_not_loaded(tmp_path: Path) -> None:
     torch.save(3, tmp_path / "number.pt")
     with pytest.raises(DataError, match="no tensors"):
         read_torch(tmp_path / "number.pt")
+
+
+def test_tensors_one_table_deep_are_found(tmp_path: Path) -> None:
+    inner = {"scores": Z.detach(), "labels": Y}
+    torch.save({"epoch": 3, "config": {"lr": 0.1}, "results": inner}, tmp_path / "p.pt")
+    assert list(read_torch(tmp_path / "p.pt").values) == ["scores", "labels"]
+    torch.save({"val": inner, "test": inner}, tmp_path / "two.pt")
+    with pytest.raises(DataError, match="several tables: val, test"):
+        read_torch(tmp_path / "two.pt")

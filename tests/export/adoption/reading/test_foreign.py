@@ -8,10 +8,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from calibrant.errors import FormatError, ModelError
+from calibrant.errors import ConfigError, FormatError, ModelError
 from calibrant.export.adoption.reading.foreign import Foreign
 
-from ..conftest import Foreigners, Maker, typed
+from ..conftest import NAMES, Foreigners, Maker, typed
 
 
 def softmax(m: Maker) -> str:
@@ -123,3 +123,40 @@ def test_an_output_of_shapes_unknown_is_seen_by_running(foreigners: Foreigners) 
     del model.graph.value_info[:]
     onnx.save(typed(model), str(path))
     assert foreigners.adopt(path).body.weight is not None
+
+
+def test_a_pointer_of_git_lfs_is_called_so(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(FormatError, match=r"pointer of Git LFS; .*git lfs pull"):
+        Foreign.load(tmp_path / "model.onnx")
+
+
+def test_weights_cut_short_beside_the_file_are_one_line(foreigners: Foreigners, tmp_path: Path) -> None:
+    path = foreigners.write(softmax)
+    onnx.save_model(onnx.load(str(path)), str(path), save_as_external_data=True, location="w.bin", size_threshold=0)
+    (tmp_path / "w.bin").write_bytes((tmp_path / "w.bin").read_bytes()[:100])
+    with pytest.raises(FormatError, match="weights file is damaged .*copy both files"):
+        Foreign.load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (str(dict(enumerate(NAMES))), NAMES),
+        ("{0: 'a b', 1: '\u732b'}", ("a b", "\u732b")),
+        ("{1: 'a', 0: 'b'}", None), ("{'0': 'a'}", None), ("['a', 'b']", None), ("{}", None),
+        ("__import__('os')", None),
+    ],
+)  # fmt: skip
+def test_class_names_beside_the_graph_are_read(
+    text: str, names: tuple[str, ...] | None, foreigners: Foreigners
+) -> None:
+    path = foreigners.write(softmax)
+    model = onnx.load(str(path))
+    onnx.helper.set_model_props(model, {"names": text})
+    onnx.save(model, str(path))
+    assert Foreign.load(path).named == names
+    if names == NAMES:
+        assert foreigners.adopt(path, classes=None).card.classes == NAMES
+        with pytest.raises(ConfigError, match="names its classes itself, and number 0 differs"):
+            foreigners.adopt(path, classes=NAMES[::-1])
