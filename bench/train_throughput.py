@@ -55,11 +55,12 @@ def main() -> None:
             "timm, JPEG": lambda: timm_loop(config(asked, data, root, cropped=True), data),
             "calibrant, JPEG": lambda: ours(config(asked, data, root, cropped=True)),
         }
-        best: dict[str, float] = {}
+        rounds: dict[str, list[float]] = {name: [] for name in contenders}
         for _ in range(asked.rounds):
             for name, run in contenders.items():
                 seconds, images = run()
-                best[name] = max(best.get(name, 0.0), images / seconds)
+                rounds[name].append(round(images / seconds, 2))
+    best = {name: max(values) for name, values in rounds.items()}
     ratios = {
         "calibrant over bare": best["calibrant"] / best["bare"],
         "calibrant, JPEG over timm, JPEG": best["calibrant, JPEG"] / best["timm, JPEG"],
@@ -69,7 +70,11 @@ def main() -> None:
     for name, value in ratios.items():
         print(f"{name}: {value:.3f}")
     if asked.json:
-        asked.json.write_text(json.dumps({**vars(asked), "images_a_second": best, "ratios": ratios}, default=str))
+        about = {k: v for k, v in vars(asked).items() if k not in ("json", "data")}
+        about["data"] = "drawn leaves" if asked.data is None else asked.data.name
+        asked.json.write_text(
+            json.dumps({**about, "images_a_second": best, "rounds": rounds, "ratios": ratios}, indent=1) + "\n"
+        )
 
 
 def drawn(folder: Path) -> Path:

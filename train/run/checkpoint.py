@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FormatError
-from calibrant.train.run.folder import FORMAT_VERSION, read_header, write_tensors
+from calibrant.train.run.folder import FORMAT_VERSION, read_header
+from calibrant.train.run.tensors import write_tensors
 
 _TENSOR, _PAIRS, _FLOAT = "__tensor__", "__pairs__", "__float__"
 

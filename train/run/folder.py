@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,13 +22,13 @@ from torch import Tensor
 
 from calibrant import plugins
 from calibrant.artifacts.predictions import Source
-from calibrant.atomic import replacing
 from calibrant.config import build
 from calibrant.errors import FormatError
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.losses.shared.gauge import check_gauge, gauged
 from calibrant.train.model.feature_model import FeatureModel, build_model
 from calibrant.train.run.epoch_files import FOLDER as EPOCHS_FOLDER
+from calibrant.train.run.tensors import write_tensors
 from calibrant.train.vit.config import TokenReduction, stored
 
 FORMAT_VERSION = 1
@@ -77,22 +75,6 @@ def save_model(path: Path, network: FeatureModel, block: Mapping[str, Any]) -> N
     tensors = {name: t.detach().cpu().contiguous().clone() for name, t in network.network.state_dict().items()}
     text = json.dumps({"kind": "run-model", "format_version": FORMAT_VERSION, **block}, allow_nan=False)
     write_tensors(path, tensors, text)
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], text: str) -> None:
-    """One .safetensors file with our JSON in its header, whole or not at all."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    with replacing(path) as temporary:
-        try:
-            save_file(dict(tensors), temporary, metadata={"calibrant": text})
-        except SafetensorError as error:  # the library hides what the system said, a full disk for one
-            code = re.search(r"os error (\d+)|code: (\d+)", str(error))
-            if code is None:
-                raise
-            number = int(code[1] or code[2])
-            raise OSError(number, os.strerror(number), str(path)) from None
 
 
 def load_run(path: str | Path) -> TrainedModel:

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calibrant.atomic import replacing
 from calibrant.errors import FormatError, ModelError
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.heads.features.cache import FeatureCache, Pooling
 from calibrant.train.model.feature_model import FeatureModel, build_model
+from calibrant.train.run.tensors import write_tensors
 
 BACKBONE_FILE = "backbone.safetensors"  # in the cache: a head needs neither hub nor file
 _CLASSES = 2  # of the classifier that timm insists on; it is never used
@@ -137,23 +137,23 @@ def load_backbone(
     input_size: tuple[int, int] | None = None,
     options: Mapping[str, Any] | None = None,
     layers: int = 1,
+    seed: int = 0,
 ) -> Backbone:
-    """The timm model `name` in eval mode, parameters frozen."""
+    """The timm model `name` in eval mode, parameters frozen. Without weights: random ones, the same for each `seed`."""
     options = dict(options or {})
-    model = build_model(
-        name, _CLASSES, pretrained=pretrained and weights is None, weights=weights, input_size=input_size, **options
-    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = build_model(
+            name, _CLASSES, pretrained=pretrained and weights is None, weights=weights, input_size=input_size, **options
+        )
     model.eval().requires_grad_(False)
     return Backbone(model, pooling, name, options, layers)
 
 
 def save_backbone(cache: Path, backbone: Backbone) -> None:
     """The weights beside the features."""
-    from safetensors.torch import save_file
-
     tensors = {k: v.detach().cpu().contiguous().clone() for k, v in backbone.own_state().items()}
-    with replacing(cache / BACKBONE_FILE) as temporary:
-        save_file(tensors, temporary)
+    write_tensors(cache / BACKBONE_FILE, tensors)
 
 
 def cached_backbone(cache: FeatureCache) -> Backbone:

@@ -131,6 +131,7 @@ def extract(config: FeatureConfig, given: tuple[tuple[str, ...], dict[str, Image
         input_size=size,
         options=config.options,
         layers=config.layers,
+        seed=config.seed,
     )
     preprocessing = evaluation_transform(backbone.model, crop_pct=config.crop_pct)
     wanted = describe(config, backbone, preprocessing, class_names, splits)

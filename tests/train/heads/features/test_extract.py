@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,22 @@ def test_the_backbone_beside_the_features_is_the_one_that_made_them(
     save_file(tensors, file)
     with pytest.raises(FormatError, match="not the backbone"):
         cached_backbone(cache)
+
+
+def test_extraction_without_weights_goes_on_where_it_stopped(images: Path, tmp_path: Path) -> None:
+    """Its random weights were others in the second sitting, and refused; nor are the caller's numbers stirred."""
+    wanted = FeatureConfig("test_vit", images, tmp_path / "f", pretrained=False, image_size=SIZE, block=4)
+    cache = extract(wanted).cache
+    before = cache.read("train").features.copy()
+    (cache.path / "backbone.safetensors").unlink()
+    cache.shard("train", "eval", 1).unlink()
+    torch.manual_seed(5)
+    extract(wanted)
+    drawn = torch.rand(1)
+    assert np.array_equal(FeatureCache.open(cache.path).read("train").features, before)
+    assert drawn == torch.rand(1, generator=torch.Generator().manual_seed(5))
+    other = extract(replace(wanted, out=tmp_path / "g", seed=1)).cache
+    assert other.manifest.model["sha256"] != cache.manifest.model["sha256"]
 
 
 def test_the_mirrored_view_is_the_mirror() -> None:
