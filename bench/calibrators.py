@@ -38,7 +38,7 @@ FILES = {
     "resnet56-clean": "cifar10clean846_resnet56.npz",
 }
 PEERS = ("sms", "svs", "logistic-mix", "isotonic-mix", "ts-mix", "ivap")
-HEAVY = 100  # classes from which the methods that are fitted class by class, or as full maps, are left out
+HEAVY = 100  # classes from which some of the methods that are fitted class by class, or as full maps, are left out
 OURS = (
     "auto", "temperature", "structured", "structured-vector", "vector", "classwise-temperature", "matrix", "dirichlet",
     "ensemble-temperature", "adaptive-temperature", "order-preserving", "beta", "spline", "venn-abers", "isotonic",
@@ -151,8 +151,10 @@ def scores(q: np.ndarray, y: np.ndarray) -> dict[str, float]:
 
 def methods(classes: int) -> dict[str, Callable[[np.ndarray, np.ndarray], Callable[[np.ndarray], np.ndarray]]]:
     found = {m: ours(m) for m in (OURS if classes < HEAVY else TAIL_OURS)}
-    if classes == HEAVY:
+    if classes >= HEAVY:
         found["structured"] = ours("structured")
+    if classes > HEAVY:
+        found |= {m: ours(m) for m in ("isotonic", "venn-abers", "beta")}
     found |= {f"probmetrics {m}": probmetrics(m) for m in PEERS if classes <= HEAVY or m in ("svs", "ts-mix")}
     return {**found, "scikit-learn temperature": sklearn_temperature, "netcal temperature": netcal_temperature}
 

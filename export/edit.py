@@ -277,7 +277,7 @@ def check_tail(tail: Tail, card: ModelCard) -> float:
     feeds: dict[str, NDArray[np.float32]] = {tail.source: x.astype(np.float32)}
     feeds |= {name: np.repeat(row, 64, axis=0) for name, row in knob_defaults(card).items()}
     if features is not None:
-        feeds["features"] = features
+        feeds["features"] = features.astype(np.float32)
     got = _run(model, feeds)
     difference = float(np.abs(got - softmax(expected))[steady].max())
     allowed = TOLERANCE * max(1.0, float(np.abs(expected).max()) / 30.0)

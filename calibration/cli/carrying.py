@@ -61,7 +61,7 @@ def carried(own: LabelledRows, others: Mapping[str, LabelledRows], methods: Sequ
     names = tuple(dict.fromkeys(("temperature", *methods, *(OF_FEATURES if seen else ()))))
     losses: dict[str, dict[str, NDArray[np.float64]]] = {s: {} for s in (OWN, *others)}
     for method in names:
-        features = {"features": own.features} if method in OF_FEATURES else {}
+        features: dict[str, Any] = {"features": own.features} if method in OF_FEATURES else {}
         fitted = fit(method, own.logits, own.labels, **features)
         held_out = cross_fitted(method, own.logits, own.labels, chosen=fitted, **features)
         losses[OWN][method] = label_losses(held_out, own.labels)

@@ -117,8 +117,8 @@ def of_shard(file: PredictionsFile, shard: Path, formula: Formula | None = None)
             continue
         found += len(part)
         refuse_weights(part, file.path)
-        plain = formula is None or formula.plain
-        accumulator.add(part.logits if plain else formula.logits(part.logits, part.features), part.labels)
+        z = part.logits if formula is None or formula.plain else formula.logits(part.logits, part.features)
+        accumulator.add(z, part.labels)
     return accumulator.finish() if found else None
 
 
