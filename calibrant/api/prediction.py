@@ -58,8 +58,9 @@ def load_predictions(
         return PredictionsFile.open(of_run(Path(source))[0], asked=asked, independent=True).read(features=features)
     columns, own = _table(source), _class_names(source)
     if columns is None:
-        columns = {_called(kind): to_numpy(source)}
+        columns = {_called(kind): _scores(source)}
     if labels is not None:
+        _check_order(source, labels)
         columns = {**columns, "label": _column("label", labels)}
     return from_columns(Columns(columns, own), IN_MEMORY, asked).predictions
 
@@ -105,6 +106,28 @@ def to_numpy(values: Any) -> np.ndarray[Any, Any]:
         values = values.detach().cpu()
         values = values.float() if values.is_floating_point() else values
     return np.asarray(values)
+
+
+def _scores(source: Any) -> np.ndarray[Any, Any]:
+    values = to_numpy(source)
+    if values.ndim == 0 or np.iscomplexobj(values):
+        what = "complex numbers" if values.ndim else f"a {type(source).__name__}"
+        fix = "give source.toarray()" if hasattr(source, "toarray") else "give an array of numbers, a row for each case"
+        raise DataError(f"scores are {what}", where=IN_MEMORY, fix=fix)
+    return values
+
+
+def _check_order(source: Any, labels: Any) -> None:
+    """Rows of pandas have names: the same ones in another order are other rows, and by position all would be wrong."""
+    first, second = getattr(source, "index", None), getattr(labels, "index", None)
+    if not (hasattr(first, "equals") and hasattr(second, "equals")) or len(first) != len(second):
+        return
+    if not first.equals(second) and first.is_unique and first.isin(second).all():
+        raise DataError(
+            "the labels have the index of the scores in another order",
+            where=IN_MEMORY,
+            fix="labels.loc[scores.index], or labels.to_numpy() where their positions are the scores'",
+        )
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:

@@ -61,7 +61,8 @@ class Preprocessing:
                 (std[0], std[1], std[2]),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise FormatError(f"damaged preprocessing block ({error})", where=where) from None
+            what = f"it lacks {error}" if isinstance(error, KeyError) else error
+            raise FormatError(f"damaged preprocessing block ({what})", where=where) from None
 
     @classmethod
     def of_timm(cls, config: Mapping[str, Any], size: tuple[int, int]) -> Preprocessing:

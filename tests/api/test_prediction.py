@@ -71,3 +71,28 @@ def test_a_file_and_labels_contradict_each_other(tmp_path: Path) -> None:
     assert len(calibrant.load_predictions(tmp_path / "p.parquet")) == 30
     with pytest.raises(DataError, match="brings its own labels"):
         calibrant.load_predictions(tmp_path / "p.parquet", Y)
+
+
+def test_rows_of_pandas_in_another_order_are_refused() -> None:
+    """By position every label would belong to another row, and nothing else would show it."""
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    scores = pd.DataFrame(rng.normal(size=(40, 3)))
+    labels = pd.Series(rng.integers(0, 3, 40))
+    assert calibrant.load_predictions(scores, labels).labels.tolist() == labels.tolist()
+    mixed = labels.sample(frac=1, random_state=0)
+    with pytest.raises(DataError, match=r"index of the scores in another order; labels\.loc\[scores\.index\]"):
+        calibrant.load_predictions(scores, mixed)
+    assert calibrant.load_predictions(scores, mixed.loc[scores.index]).labels.tolist() == labels.tolist()
+    assert calibrant.load_predictions(scores, mixed.to_numpy()).labels.tolist() == mixed.tolist()
+    elsewhere = mixed.set_axis(np.arange(40) + 100)  # rows of a test set, whose scores were counted anew
+    assert calibrant.load_predictions(scores, elsewhere).labels.tolist() == mixed.tolist()
+
+
+def test_what_is_no_array_of_scores_is_called_by_its_type() -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    labels = np.arange(40) % 3
+    with pytest.raises(DataError, match=r"scores are a csr_matrix; give source\.toarray"):
+        calibrant.load_predictions(sparse.csr_matrix(np.eye(40, 3)), labels)
+    with pytest.raises(DataError, match="complex numbers"):
+        calibrant.load_predictions(np.ones((40, 3), complex), labels)

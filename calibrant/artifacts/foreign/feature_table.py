@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from calibrant.artifacts.foreign.columns import Column, text_column
 from calibrant.artifacts.foreign.formats import read_columns
 from calibrant.artifacts.foreign.labels import read_labels
-from calibrant.artifacts.foreign.roles import FEATURES, GROUPS, IDS, LABELS, NAMES, SPLITS
+from calibrant.artifacts.foreign.roles import FEATURES, GROUPS, IDS, LABELS, NAMES, SPLITS, flattened, told
 from calibrant.errors import DataError
 from calibrant.images.labels import class_order, split_name
 
@@ -68,7 +68,7 @@ def read_features(path: str | Path, *, class_names: Sequence[str] | None = None)
     path = Path(path)
     if not path.exists():
         raise DataError("no such file", where=path)
-    left = dict(read_columns(path).values)
+    left = {name: flattened(column) for name, column in read_columns(path).values.items()}
     own = _take(left, NAMES)
     by_split = _by_split(left, path)
     split: list[str] | None
@@ -115,6 +115,8 @@ def _take(left: dict[str, Column], known: Sequence[str]) -> Column | None:
 def _names(labels: Column | None) -> tuple[str, ...] | None:
     if labels is None:
         return None
+    if labels.ndim == 2 and labels.shape[1] > 1:
+        return tuple(map(str, range(labels.shape[1])))  # one-hot
     flat = labels.reshape(-1)
     if flat.dtype == object:
         return class_order(str(v) for v in flat if v is not None and v != "")
@@ -168,7 +170,7 @@ def _matrix(left: dict[str, Column], path: Path) -> Column:
         n: c for n, c in left.items() if c.dtype != object and c.ndim == 1 and not n.lower().startswith("unnamed")
     }
     if not single:
-        held = ", ".join(list(left)[:8]) or "nothing but labels"
+        held = ", ".join(told(n, c) for n, c in list(left.items())[:8]) or "nothing but labels"
         raise DataError(f"has no features (it has {held})", where=path, fix="call the matrix `features`")
     names = list(single)
     bare = [re.sub(r"^.*?(\d+)$", r"\1", n) for n in names]

@@ -99,7 +99,7 @@ def _named(words: list[str | None], names: Sequence[str] | None, classes: int, w
 
 
 def _whole(values: NDArray[Any], names: Sequence[str] | None, classes: int, where: Path) -> NDArray[np.int64]:
-    unknown_or_negative = set(np.unique(values).tolist()) == {-1, 1}
+    two_signs = set(np.unique(values).tolist()) == {-1, 1}
     if values.dtype.kind == "f":
         known = np.isfinite(values)
         if np.isinf(values).any() or not np.array_equal(values[known], np.floor(values[known])):
@@ -110,12 +110,12 @@ def _whole(values: NDArray[Any], names: Sequence[str] | None, classes: int, wher
     if values.dtype.kind not in "fiub":
         raise DataError(f"labels are of type {values.dtype}", where=where)
     y = values.astype(np.int64)
-    if classes == 2 and unknown_or_negative:
-        raise DataError(_TWO_SIGNS, where=where, fix=_ZERO_AND_ONE)
     known_labels = y[y != -1]
     if not len(known_labels):
         return y
     low, high = int(known_labels.min()), int(known_labels.max())
+    if classes == 2 and two_signs and "-1" not in (names or ()):
+        raise DataError(_TWO_SIGNS, where=where, fix=_ZERO_AND_ONE)
     if names is not None and all(_is_whole(n) for n in names):
         place = {int(float(n)): k for k, n in enumerate(names)}
         if set(np.unique(known_labels).tolist()) <= place.keys():

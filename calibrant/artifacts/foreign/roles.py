@@ -80,7 +80,7 @@ class Roles:
 
 
 def assign(columns: Columns, named: Named, where: Path) -> Roles:
-    left = {name: _flat(column) for name, column in columns.values.items()}
+    left = {name: flattened(column) for name, column in columns.values.items()}
     for name in (*named.groups, *(n for n in (named.label, named.id, named.weight) if n)):
         if name not in left:
             raise DataError(f'has no column "{name}"', where=where, fix=did_you_mean(name, left))
@@ -110,7 +110,7 @@ def assign(columns: Columns, named: Named, where: Path) -> Roles:
     return Roles(scores, score_names, labels, ids, weights, split, groups, class_names, prior, features, tuple(notes))
 
 
-def _flat(column: Column) -> Column:
+def flattened(column: Column) -> Column:
     """[N, C, 1, 1], as convolutions leave it, is [N, C]."""
     return column.reshape(column.shape[:2]) if column.ndim > 2 and column[0].size == column.shape[1] else column
 
@@ -197,7 +197,7 @@ def _scores(
     floats = [n for n in single if usable[n].dtype.kind == "f"]
     found = floats if floats or len(single) < 2 else single
     if not found:
-        held = ", ".join(_told(n, c) for n, c in list(left.items())[:8]) or "nothing but labels"
+        held = ", ".join(told(n, c) for n, c in list(left.items())[:8]) or "nothing but labels"
         raise NoScores(
             f"has no column of scores (it has {held})",
             where=where,
@@ -208,7 +208,7 @@ def _scores(
     return *_stacked(usable, {n: n for n in found}, where), set(found)
 
 
-def _told(name: str, column: Column) -> str:
+def told(name: str, column: Column) -> str:
     """With its shape where that is the trouble."""
     return name if column.ndim < 3 else f"{name} {list(column.shape)}, expected [N, C]"
 

@@ -67,3 +67,19 @@ def test_what_cannot_be(arrays: dict[str, np.ndarray], told: str, tmp_path: Path
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(DataError, match=told):
         read_features(tmp_path / "a.npz")
+
+
+def test_one_hot_labels_and_maps_of_one_place(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", features=X[:, :, None, None], labels=np.eye(3)[[2, 0, 1, 1]])
+    found = read_features(tmp_path / "a.npz")
+    assert found.features.tolist() == X.tolist()
+    assert found.labels.tolist() == [2, 0, 1, 1]
+    np.savez(tmp_path / "t.npz", features=X.reshape(2, 2, 3), labels=[0, 1])
+    with pytest.raises(DataError, match=r"it has features \[2, 2, 3\], expected \[N, C\]"):
+        read_features(tmp_path / "t.npz")
+
+
+def test_minus_one_beside_one_is_no_class(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", features=X, labels=[-1, 1, 1, -1])
+    with pytest.raises(DataError, match="labels are -1 and 1 and none is 0"):
+        read_features(tmp_path / "a.npz")

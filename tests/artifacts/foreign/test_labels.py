@@ -103,6 +103,9 @@ def test_minus_one_beside_one_alone_is_asked_for() -> None:
     known = read_labels(np.array([1, -1, 0]), rows=3, names=None, classes=2, independent=False, where=where)
     assert known.numbers is not None
     assert known.numbers.tolist() == [1, -1, 0]
+    named = read_labels(np.array([1, -1]), rows=2, names=("-1", "1"), classes=2, independent=False, where=where)
+    assert named.numbers is not None
+    assert named.numbers.tolist() == [1, 0]  # columns of scikit-learn's classes_
     assert read(np.array([1, -1, 1])).numbers is not None  # of three classes one may be missing
 
 

@@ -1,12 +1,14 @@
 """Features that somebody else computed, in any format that tables are read from, as a cache in memory.
 
 Where the table is not divided, a fifth is kept for the test (seed 42): of the groups where it has any, so that no
-plant, patient or burst stands on both sides, and another fifth of the groups validates.
+plant, patient or burst stands on both sides, and another fifth of the groups validates. Where it is, the validation
+that it lacks is a fifth of the training groups.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from calibrant.errors import DataError, did_you_mean
 from calibrant.train.data.split import grouped, stratified
 from calibrant.train.heads.features.cache import FeatureCache, FeatureRows, Manifest
 
+log = logging.getLogger(__name__)
 VIEW = "eval"
 TEST_SHARE = 0.2
 SEED = 42
@@ -40,6 +43,9 @@ class TableFeatures(FeatureCache):
         if table.class_names is None or not (table.labels >= 0).any():
             raise DataError("has no labels to train on", where=path, fix="add a column `label`")
         table = table.rows(np.flatnonzero(table.labels >= 0))
+        if len(np.unique(table.labels)) < 2:
+            only = (table.class_names or ())[int(table.labels[0])]
+            raise DataError(f'every label is "{only}": a classifier needs two classes', where=path)
         index = divided(table, path)
         digest = hashlib.sha256(table.features.tobytes() + table.labels.tobytes()).hexdigest()
         names = tuple(table.class_names or ())
@@ -73,16 +79,45 @@ class TableFeatures(FeatureCache):
 
 def divided(table: FeatureTable, where: Path) -> dict[str, NDArray[Any]]:
     """Rows of each split: its own, or a fifth for the test."""
+    names, groups = tuple(table.class_names or ()), next(iter(table.groups.values()), None)
     if table.split is not None:
         column = np.asarray(table.split)
         found = {str(name): np.flatnonzero(column == name) for name in dict.fromkeys(table.split)}
         if "train" not in found:
             raise DataError(f"has no split train (it has {', '.join(found)})", where=where)
-        return found
-    names = tuple(table.class_names or ())
-    if table.groups:
-        groups = next(iter(table.groups.values()))
+        return found if groups is None else _by_group(table.labels, np.asarray(groups), found, names, where)
+    if groups is not None:
         test, val, train = grouped(table.labels, groups, [TEST_SHARE, TEST_SHARE], class_names=names, seed=SEED)
+        if not len(test) or not len(val):
+            raise DataError(
+                f"its {len(set(groups))} groups cannot be divided into training, validation and test",
+                where=where,
+                fix="give finer groups, or a column `split`",
+            )
         return {"train": train, "val": val, "test": test}
     test, train = stratified(table.labels, [TEST_SHARE], class_names=names, seed=SEED)
     return {"train": train, "test": test}
+
+
+def _by_group(
+    labels: NDArray[np.int64], groups: NDArray[Any], found: dict[str, NDArray[Any]], names: tuple[str, ...], where: Path
+) -> dict[str, NDArray[Any]]:
+    """The table's own splits, and a fifth of the training groups where it has no val; groups on two sides are told."""
+    train = found["train"]
+    for split, rows in found.items():
+        shared = set(groups[rows]) & set(groups[train]) if split != "train" else set()
+        if shared:
+            log.warning(
+                "%s: %d of the %d groups of %s are in train too, so its figures are better than those of new groups",
+                where.name, len(shared), len(set(groups[rows])), split,
+            )  # fmt: skip
+    if "val" in found:
+        return found
+    try:
+        val, rest = grouped(labels[train], groups[train], [TEST_SHARE], class_names=names, seed=SEED)
+    except DataError:  # a class has one group only
+        val = rest = np.empty(0, np.intp)
+    if not len(val):
+        log.warning("%s: too few groups in train to part them; validation rows are drawn whatever theirs", where.name)
+        return found
+    return {**found, "train": train[rest], "val": train[val]}

@@ -34,6 +34,34 @@ def test_no_group_stands_on_two_sides(tmp_path: Path) -> None:
     assert cache.manifest.splits["test"] == 40
 
 
+def test_a_divided_table_with_groups_validates_on_groups_and_tells_of_shared_ones(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    groups = np.repeat(np.arange(40), 5)
+    clean = FeatureCache.open(table(tmp_path / "a.npz", group=groups, split=np.where(groups % 5 == 0, "test", "train")))
+    sides = {split: {int(i.rsplit("/")[-1]) // 5 for i in clean.read(split).ids} for split in clean.splits()}
+    assert sorted(sides) == ["test", "train", "val"]
+    assert not sides["train"] & sides["val"]
+    assert not caplog.records
+    FeatureCache.open(table(tmp_path / "b.npz", group=groups, split=["test", "train"] * 100))
+    assert "40 of the 40 groups of test are in train too" in caplog.text
+    caplog.clear()
+    lone = FeatureCache.open(table(tmp_path / "c.npz", group=np.repeat(np.arange(4), 50), split=["train"] * 200))
+    assert lone.splits() == ("train",)
+    assert "drawn whatever theirs" in caplog.text
+
+
+def test_groups_that_cannot_be_divided_are_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="its 1 groups cannot be divided.*finer groups"):
+        FeatureCache.open(table(tmp_path / "a.npz", group=["field"] * 200))
+
+
+def test_one_class_is_no_classifier(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", features=np.ones((30, 2)), label=["ash"] * 30)
+    with pytest.raises(DataError, match='every label is "ash"'):
+        FeatureCache.open(tmp_path / "a.npz")
+
+
 def test_a_fifth_of_each_class_where_there_are_no_groups(tmp_path: Path) -> None:
     cache = FeatureCache.open(table(tmp_path / "a.npz"))
     assert np.bincount(cache.read("test").labels).tolist() == [10] * 4
