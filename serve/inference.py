@@ -25,7 +25,7 @@ from calibrant.serve.limits import Limits
 from calibrant.serve.models.job import Job
 from calibrant.serve.models.model import Model
 from calibrant.serve.models.repository import Repository
-from calibrant.serve.protocol.errors import BadInput, Overloaded, QueueFull, Refusal
+from calibrant.serve.protocol.errors import BadInput, ModelNotFound, Overloaded, QueueFull, Refusal
 from calibrant.serve.protocol.pictures import Pictures
 from calibrant.serve.protocol.request import InferRequest
 
@@ -118,7 +118,11 @@ class Inference:
         return self.repository.get(name, version)
 
     def _only_model(self) -> str:
+        if self.repository.starting:  # which is the only one shows when all are there
+            raise self.repository.still_loading()
         models = sorted({*self.repository.models, *(name for name, _ in self.repository.away)})
+        if not models:
+            raise ModelNotFound("no model is loaded")
         if len(models) != 1:
             raise BadInput(f"there are {len(models)} models; choose one with ?model=NAME: {', '.join(models)}")
         return models[0]

@@ -36,6 +36,7 @@ img { max-width: 100%; height: auto; display: block; }
 th, td { padding: .34rem .8rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #E5E7EB; }
 th { font-weight: 600; color: #555; vertical-align: bottom; } tr > :first-child { text-align: left; padding-left: 0; }
 td small { color: #6B7280; display: block; line-height: 1.2; } td.sub { padding-left: 1rem; }
+.pair td { text-align: left; vertical-align: top; white-space: normal; overflow-wrap: anywhere; }
 .over { color: #A3470A; } .under { color: #1A5C97; } .best { font-weight: 700; }
 section { border-left: 5px solid #9CA3AF; padding: .1rem 0 .1rem 1rem; margin: 1.2rem 0; }
 section h2 { margin-top: .2rem; } section ul { margin: .3rem 0 .8rem; max-width: 60rem; } .verdict { font-weight: 600; }

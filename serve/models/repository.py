@@ -119,13 +119,16 @@ class Repository:
         self.states[(name, version)] = UNLOADED
         return model
 
+    def still_loading(self) -> NotReady:
+        return NotReady(f"{self.starting} model(s) are still being loaded", retry_after=5)
+
     def get(self, name: str, version: str | None = None) -> Model:
         versions = self.models.get(name)
         if self.away and (put_away := self._away(name, version)) is not None:
             raise PutAway(name, put_away)
         if not versions:
             if self.starting:
-                raise NotReady(f"{self.starting} model(s) are still being loaded", retry_after=5)
+                raise self.still_loading()
             if any(known == name for known, _ in self.states):
                 raise NotReady(f'model "{name}" is not loaded', retry_after=5)
             raise ModelNotFound(f'no model "{name[:80]}"; {did_you_mean(name, self.models)}')

@@ -20,7 +20,7 @@ from calibrant.serve.inference import Inference, Ticket
 from calibrant.serve.limits import Limits
 from calibrant.serve.models.model import Model
 from calibrant.serve.models.repository import Repository
-from calibrant.serve.protocol.errors import BadInput, Forbidden, ModelNotFound, NotFound, QueueFull, Refusal
+from calibrant.serve.protocol.errors import BadInput, Forbidden, ModelNotFound, NotFound, NotReady, QueueFull, Refusal
 from calibrant.serve.protocol.pictures import Pictures
 from calibrant.serve.protocol.request import InferRequest, Wanted
 
@@ -53,6 +53,17 @@ def _outcome(core: Inference, ask: Callable[..., None], model: Model, asked: Any
 
 def _request(pixels: Any, *outputs: str) -> InferRequest:
     return InferRequest({"images": pixels}, len(pixels), [Wanted(name, True) for name in outputs])
+
+
+def test_who_names_no_model_is_told_when_there_is_none(inference: Inference) -> None:
+    assert inference.admit(None, None).name == "birds"
+    inference.repository.starting = 1  # a second one may come: which is meant shows then
+    with pytest.raises(NotReady, match="still being loaded"):
+        inference.admit(None, None)
+    inference.repository.starting = 0
+    inference.repository.remove("birds", "1").batcher.close()
+    with pytest.raises(ModelNotFound, match="no model is loaded"):
+        inference.admit(None, None)
 
 
 def test_a_request_for_tensors_is_answered_with_tensors(inference: Inference, tiny: ModuleType) -> None:

@@ -53,11 +53,11 @@ def _pair(rows: Rows, pair: Pair) -> str:
     check = rows.check
     what = "two labels" if pair.two_labels else "test and training" if pair.leak else "same label"
     cells = "".join(
-        f'<td style="text-align:left">{_thumbnail(rows, i)}<small>{escape(check.class_names[check.labels[i]])}<br>'
+        f"<td>{_thumbnail(rows, i)}<small>{escape(check.class_names[check.labels[i]])}<br>"
         f"{escape(check.ids[i])}</small></td>"
         for i in (pair.first, pair.second)
     )
-    return f"<table><tr>{cells}<td>{what}<small>{pair.bits} of 128 bits differ</small></td></tr></table>"
+    return f'<table class="pair"><tr>{cells}<td>{what}<small>{pair.bits} of 128 bits differ</small></td></tr></table>'
 
 
 def _thumbnail(rows: Rows, i: int) -> str:

@@ -497,6 +497,8 @@ def test_a_port_answers_while_models_load(
             assert (await client.get("/v2/health/ready")).status_code == 503
             refused = await client.post(INFER, json=_body(tiny.pictures(1)))
             assert (refused.status_code, "still being loaded" in refused.text) == (503, True)
+            early = await client.post("/predict", content=b"a picture, for which no model is named")
+            assert (early.status_code, "still being loaded" in early.text) == (503, True)
             assert not address
             go_on.set()
             while not address:
