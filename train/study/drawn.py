@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from calibrant.train.data.leaves import LeafSpec, write_leaves
@@ -34,7 +35,7 @@ def draw_missing(out: Path, data: Sequence[Part], places: Mapping[str, Path]) ->
         if part.leaves is None or places.get(part.name) != place_of(out, part.leaves):
             continue
         place = places[part.name]
-        with turn(out, f"draw-{place.name}", lambda place=place: log.warning("another command draws %s", place)):
+        with turn(out, f"draw-{place.name}", partial(log.warning, "another command draws %s", place)):
             if place.is_dir():
                 continue
             begun = place.with_name(place.name + ".part")  # its writer was killed, or it is nobody's yet
