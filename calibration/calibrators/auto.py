@@ -7,7 +7,9 @@ fifth to the temperature. A weaker penalty is tried while the one before it is n
 
 Many classes (above thirty, evidence takes too long) with five rows a class: shares are those of a pool of five members
 that maximise the likelihood of held-out rows (`pooling.py`), three pseudo-rows shared alike. Weak penalties win there,
-and members that differ mend each other: on simulated tails and networks the pool mostly beats its best member.
+and members that differ mend each other: on simulated tails and networks the pool mostly beats its best member. With fewer
+rows than that, and beyond a hundred classes, Venn-Abers is one more candidate: it guesses well of classes with hardly a
+row. (At a hundred classes with many rows it would double the time.)
 
 A small share may go to the uniform distribution, against zeros that no map of the logits takes away: the share that
 maximises the cross-validated likelihood with twenty pseudo-rows, one in a hundred of them uniform, where it brings more
@@ -113,6 +115,9 @@ POOLED = (
     Member("structured", {"penalty": 0.03}),
     Member("structured", {"penalty": 0.03, "inputs": "logits"}),
 )
+# Beside the others where most classes have few rows.
+OF_RARE_CLASSES = Member("venn-abers", {}, 0.2)
+_FEW_CLASSES = 100  # up to which it is left out of the pool
 
 
 def choose(
@@ -134,6 +139,8 @@ def choose(
     many = not affordable(c, full=True)
     pooled = many and candidates is None and n >= _ROWS_A_CLASS * c
     usual = POOLED if pooled else FEWER if heavy else tuple(m for m in MEMBERS if not (many and "inputs" in m.options))
+    if many and (not pooled or c > _FEW_CLASSES):
+        usual = (*usual, OF_RARE_CLASSES)
     given = usual if candidates is None else tuple(Member(m) for m in candidates)
     members = [m for m in given if n * m.numbers(c) <= _TOO_LARGE]
     masks = folds_of(n, folds, seed, min(folds, folds_worth(n, heavy=heavy)))

@@ -126,3 +126,25 @@ def test_few_rows_of_many_classes_are_not_pooled() -> None:
     names = set(fit("auto", z, y).fit["auto"]["methods"])
     assert "structured (penalty 30)" in names
     assert not any("on logits" in name for name in names)
+    assert "venn-abers" in names  # which guesses well of classes with hardly a row
+
+
+def test_rare_classes_take_venn_abers_where_it_predicts_better() -> None:
+    rng = np.random.default_rng(1)
+    shares = 100.0 ** (-np.arange(60) / 59)
+    means = rng.normal(0, 0.4, (60, 32))
+    learned = means + rng.normal(size=means.shape) / np.sqrt(np.maximum(1, 100 * shares))[:, None]
+
+    def rows(n: int) -> tuple[np.ndarray, np.ndarray]:
+        y = rng.choice(60, n, p=shares / shares.sum())
+        x = means[y] + rng.normal(size=(n, 32))
+        return 2 * (x @ learned.T - 0.5 * (learned**2).sum(axis=1) + np.log(shares)), y
+
+    (z, y), (fresh, truth) = rows(250), rows(3000)
+    found = fit("auto", z, y)
+    shares_of = {m["method"]: m["share"] for m in found.fit["auto"]["members"]}
+    assert shares_of.get("venn-abers", 0.0) > 0.1
+    loss = metrics.nll(found.probabilities(fresh), truth)
+    plain = metrics.nll(fit("temperature", z, y).probabilities(fresh), truth)
+    alone = metrics.nll(fit("venn-abers", z, y).probabilities(fresh), truth)
+    assert loss < min(plain, alone + 0.02)
