@@ -4,6 +4,10 @@ Each metric is a mean over rows of a per-row term: exactly for accuracy, NLL and
 where row i adds sign_b(i) (confidence_i - correct_i) with the sign of its bin's gap held. The difference of the two
 models' terms, row by row, has far less spread than each alone, since both find the same rows hard.
 
+Where the models disagree about any row, the ECE's variance is what half a row more, right in one model alone, would add
+for each (1 / n^2, Agresti and Min's half as for accuracies). Where they agree about nearly all of them the spread of
+their confidences is all that rows show: of 30 rows of 1,000 under-confident classes .81 of 200 intervals held without.
+
 Where fewer than three rows are wrong in either model only accuracies have an interval: Student's of the others, which
 turn on what a wrong row costs, held the truth in .61 to .86 of data sets of 30 rows with half a wrong one on average.
 """
@@ -67,7 +71,9 @@ def compare(first: ArrayLike, second: ArrayLike, labels: ArrayLike, *, bins: int
         low, high = paired_share_interval(float((change > 0).sum()), float((change < 0).sum()), len(y))
         out["accuracy"] = replace(out["accuracy"], low=low, high=high)
     values = [ece_of(read_rows(p, y).bins(bins)) for p in (a, b)]
-    out["ece"] = _difference(values[0], values[1], terms[1]["ece"] - terms[0]["ece"])
+    disagree = bool((a.argmax(axis=1) != b.argmax(axis=1)).any())
+    unseen = 1.0 / len(y) if disagree else 0.0
+    out["ece"] = _difference(values[0], values[1], terms[1]["ece"] - terms[0]["ece"], unseen)
     if ((terms[0]["accuracy"] + terms[1]["accuracy"]) < 2).sum() < FEWEST_WRONG:
         out |= {name: replace(out[name], low=None, high=None) for name in ("nll", "brier", "ece")}
     return out
@@ -131,9 +137,10 @@ def _terms(p: Floats, y: Labels, bins: int) -> dict[str, Vector]:
     }
 
 
-def _difference(first: float, second: float, rows: Vector) -> Difference:
+def _difference(first: float, second: float, rows: Vector, unseen: float = 0.0) -> Difference:
+    """`unseen`: variance of a row beyond what these show."""
     if not np.isfinite(rows).all() or len(rows) < 2:
         return Difference(first, second, second - first, None, None)
     difference = second - first
-    low, high = mean_interval(difference, float(rows.var(ddof=1)), len(rows))
+    low, high = mean_interval(difference, float(rows.var(ddof=1)) + unseen, len(rows))
     return Difference(first, second, difference, low, high)

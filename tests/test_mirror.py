@@ -17,7 +17,6 @@ TESTED_WITH_OTHERS = {
         calibration/calibrators/form.py
     """,
     "tests/calibration/intervals/test_binned.py": """
-        calibration/compare.py
         calibration/intervals/measured.py
         calibration/intervals/smooth.py
     """,
