@@ -7,9 +7,9 @@ fifth to the temperature. A weaker penalty is tried while the one before it is n
 
 Many classes (above thirty, evidence takes too long) with five rows a class: shares are those of a pool of five members
 that maximise the likelihood of held-out rows (`pooling.py`), three pseudo-rows shared alike. Weak penalties win there,
-and members that differ mend each other: on simulated tails and networks the pool mostly beats its best member. With fewer
-rows than that, and beyond a hundred classes, Venn-Abers is one more candidate: it guesses well of classes with hardly a
-row. (At a hundred classes with many rows it would double the time.)
+and members that differ mend each other: on simulated tails and networks the pool mostly beats its best member. With
+fewer rows than that, and beyond a hundred classes, Venn-Abers is one more candidate: it guesses well of classes with
+hardly a row. (At a hundred classes with many rows it would double the time.)
 
 A small share may go to the uniform distribution, against zeros that no map of the logits takes away: the share that
 maximises the cross-validated likelihood with twenty pseudo-rows, one in a hundred of them uniform, where it brings more
