@@ -119,7 +119,8 @@ def _scores(source: Any) -> np.ndarray[Any, Any]:
 
 def _check_order(source: Any, labels: Any) -> None:
     """Rows of pandas have names: the same ones in another order are other rows, and by position all would be wrong."""
-    first, second = getattr(source, "index", None), getattr(labels, "index", None)
+    first: Any = getattr(source, "index", None)
+    second: Any = getattr(labels, "index", None)
     if not (hasattr(first, "equals") and hasattr(second, "equals")) or len(first) != len(second):
         return
     if not first.equals(second) and first.is_unique and first.isin(second).all():

@@ -107,10 +107,9 @@ def _by_group(
     for split, rows in found.items():
         shared = set(groups[rows]) & set(groups[train]) if split != "train" else set()
         if shared:
-            log.warning(
-                "%s: %d of the %d groups of %s are in train too, so its figures are better than those of new groups",
-                where.name, len(shared), len(set(groups[rows])), split,
-            )  # fmt: skip
+            many, name = len(set(groups[rows])), where.name
+            text = "%s: %d of the %d groups of %s are in train too, so its figures are better than those of new groups"
+            log.warning(text, name, len(shared), many, split)
     if "val" in found:
         return found
     try:
