@@ -37,6 +37,7 @@ from calibrant.serve.engine import prediction_sets
 from calibrant.serve.engine.deployed_formula import DeployedFormula
 from calibrant.serve.monitor.config import MonitorConfig
 from calibrant.serve.monitor.features import Rows, ServedFeatures
+from calibrant.serve.monitor.known_labels import KnownLabels
 from calibrant.serve.monitor.labels import Labels, Reply
 from calibrant.serve.monitor.log_output import LogOutput
 from calibrant.serve.monitor.report import Tally, class_shares, report, summary
@@ -79,8 +80,8 @@ class Monitor:
         self.alarms = Alarms(len(model.classes), watch)
         self._restored = threading.Event()
         self._restored.set()
-        self._known_labels: dict[str, int] = {}
-        self._chosen_labels: dict[str, int] = {}  # of rows that are no random sample
+        self._known_labels = KnownLabels()
+        self._chosen_labels = KnownLabels()  # of rows that are no random sample
         self.trial: Labelled | None = None  # rows with a label, while a canary runs
         self.rows = self.labels = 0
         self.not_finite = 0  # rows whose answer was no distribution
@@ -211,7 +212,7 @@ class Monitor:
                 self._output.labels(list(fresh), list(fresh.values()), chosen=False)
             self._known_labels.update(fresh)
             for id_ in fresh:
-                self._chosen_labels.pop(id_, None)
+                self._chosen_labels.discard(id_)
             for id_, label in fresh.items():
                 if id_ in rows:
                     self._take(id_, rows[id_], label)
@@ -309,10 +310,10 @@ class Monitor:
         with self._lock:
             for id_, label in zip(record["ids"], record["labels"], strict=True):
                 if not chosen:
-                    self._known_labels[id_] = label
-                    self._chosen_labels.pop(id_, None)
+                    self._known_labels.update({id_: label})
+                    self._chosen_labels.discard(id_)
                 elif id_ not in self._known_labels:
-                    self._chosen_labels[id_] = label
+                    self._chosen_labels.update({id_: label})
 
     # ---- what it found
 

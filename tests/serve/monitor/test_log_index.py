@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from calibrant.artifacts.feedback_records import record_at
+from calibrant.serve.monitor import log_index
 from calibrant.serve.monitor.log_index import Index
 
 
@@ -44,9 +45,39 @@ def test_rows_that_the_log_has_dropped_are_forgotten_and_compacted_ones_are_not(
         for start in range(0, 262_000, 1000):
             index.add(path, start, [f"{name}{start + k}" for k in range(1000)])
     gone.unlink()
-    index.add(compacted, 1, [f"c{k}" for k in range(2000)])
+    index.add(compacted, 1, [f"c{k}" for k in range(30_000)])
     assert list(index.places("a500")) == []
     assert list(index.places("b500")) == [(compacted, 0)]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_parts_on_disk_are_joined_and_found_in(full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 rows in memory; four parts become one. Also where the disk takes nothing."""
+    monkeypatch.setattr(log_index, "_OPEN_ROWS", 64)
+    monkeypatch.setattr(log_index, "_PARTS", 4)
+    monkeypatch.setattr(log_index, "_REACH", 2)
+    if full:
+        monkeypatch.setattr(log_index.tempfile, "TemporaryFile", _no_space)
+    index, paths = Index(), [tmp_path / name for name in ("1", "2", "3")]
+    for path in paths:
+        path.touch()
+    for n in range(1500):
+        index.add(paths[n // 500], 10 * n, [f"{n}", f"{n}-again", "always"] if n % 100 == 0 else [f"{n}"])
+    for n in range(1500):
+        assert list(index.places(f"{n}")) == [(paths[n // 500], 10 * n)]
+    assert list(index.places("800-again")) == [(paths[1], 8000)]
+    assert list(index.places("always")) == [(paths[n // 500], 10 * n) for n in range(0, 1500, 100)]
+    assert list(index.places("never")) == []
+    parts = index._parts
+    assert [part.joined for part in parts[:5]] == [True] * 5
+    assert sum(part.rows for part in parts) == 1530
+    in_memory = sum(part._file is None for part in parts)
+    assert in_memory == (len(parts) if full else 1)
+    assert sorted(tmp_path.iterdir()) == paths  # the files have no names
+
+
+def _no_space(**_: object) -> None:
+    raise OSError(28, "No space left on device")
 
 
 def test_a_request_of_very_many_rows_finds_its_place(tmp_path: Path) -> None:
