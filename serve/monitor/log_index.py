@@ -110,7 +110,7 @@ class _Part:
             file = tempfile.TemporaryFile(dir=self.paths[-1].parent)  # noqa: SIM115, it lives as long as the part
             weakref.finalize(self, file.close)
             for values in (entries, path, offset):
-                file.write(memoryview(np.ascontiguousarray(values)))
+                file.write(values.tobytes())
             file.flush()
         except OSError as error:
             log.warning("the index of the log stays in memory: %s", error)
