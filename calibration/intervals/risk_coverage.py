@@ -1,10 +1,11 @@
-"""Interval of the AURC, from the cells of confidence: of two intervals the wider limits.
+"""Interval of the AURC, from the cells of confidence: of two or three intervals the wider limits.
 
 AURC = sum_k w_k R_k / W, R_k = E_k / W_k the error rate of the surest rows down to cell k: a mean of losses that are
 few and large, the errors of the surest rows, so the interval of such means (see `loss_interval`) with the variance of
 the delta method. Where hardly one of the surest rows is wrong, what they are worth is read off the others: the AURC of
 error rates that are plausible behind the counts of groups of rows (see `beta_binomial`). A group holds twice the rows
-of the one above it, since the surest rows weigh most. Without any error: up to Wilson's limit of their share.
+of the one above it, since the surest rows weigh most. Without any error: up to Wilson's limit of their share. Where
+more than half is lost, the limits of what is won besides, which is few and large then.
 Null: what the same confidences give when each row is right with the probability that it claims.
 """
 
@@ -35,6 +36,11 @@ def measure_aurc(s: Statistics, value: float) -> Measured:
     low, high = loss_interval(value, variances[0], s.effective_rows, claimed=(claimed.area, variances[1]), most=1.0)
     if low is None or high is None:
         return Measured(value, null=claimed.area)
+    if value > 0.5:
+        expected = (1.0 - claimed.area, variances[1])
+        least, most = loss_interval(1.0 - value, variances[0], s.effective_rows, claimed=expected, most=1.0)
+        if least is not None and most is not None:
+            low, high = min(low, 1.0 - most), max(high, 1.0 - least)
     other = _plausible(weight, right, confidence, s.effective_rows)
     return Measured(value, max(min(low, other[0]), 0.0), min(max(high, other[1]), 1.0), claimed.area)
 
