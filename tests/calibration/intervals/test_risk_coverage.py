@@ -75,7 +75,8 @@ def test_where_most_of_the_surest_are_wrong_it_is_the_right_ones_that_are_few() 
         p = np.repeat(((1 - confidence) / 299)[:, None], 300, axis=1)
         p[:, 0] = confidence
         found = ranking(statistics_of_probabilities(p, np.where(right, 0, 1)))["aurc"]
-        assert found.low is not None and found.high is not None
+        assert found.low is not None
+        assert found.high is not None
         assert found.high >= truth
         above += found.low > truth
     assert above <= 0.03 * 300
