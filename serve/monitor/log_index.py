@@ -20,7 +20,7 @@ from calibrant.artifacts.feedback_records import is_there
 log = logging.getLogger(__name__)
 
 _OPEN_ROWS = 1 << 15  # of the part that is in memory
-_PARTS = 32  # that are made one
+_PARTS = 8  # that are made one: joining takes memory that is not all given back
 _BLOCK_BITS = 20  # of an entry: the number of the row's block, of which a part has no more than rows
 _LOW = np.uint64((1 << _BLOCK_BITS) - 1)
 _UNSORTED = 1 << 13
