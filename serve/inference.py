@@ -26,6 +26,7 @@ from calibrant.serve.models.job import Job
 from calibrant.serve.models.model import Model
 from calibrant.serve.models.repository import Repository
 from calibrant.serve.protocol.errors import BadInput, ModelNotFound, Overloaded, QueueFull, Refusal
+from calibrant.serve.protocol.json_process import JsonProcess
 from calibrant.serve.protocol.pictures import Pictures
 from calibrant.serve.protocol.request import InferRequest
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from calibrant.serve.monitor.monitor import Monitor
 
 LONGEST_ID = 1024
+MOST_LARGE = 4  # requests whose JSON is read, or waits to be
 T = TypeVar("T")
 Refuse = Callable[[Refusal], None]
 
@@ -60,6 +62,7 @@ class Inference:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._threads = decoders
         self._pool = ThreadPoolExecutor(decoders, "decode")
+        self.large = JsonProcess()
         self._decoding = 0
         self._serial = itertools.count()
         self._prefix = f"{time.time_ns():x}{os.getpid():x}"
@@ -67,6 +70,7 @@ class Inference:
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self.large.close()
 
     # ---- the loop
 
@@ -81,10 +85,15 @@ class Inference:
             self.loop.call_soon(callback)
 
     def in_thread(
-        self, model: Model | None, work: Callable[[], T], then: Callable[[T], None], failed: Callable[[Exception], None]
+        self,
+        model: Model | None,
+        work: Callable[[], T],
+        then: Callable[[T], None],
+        failed: Callable[[Exception], None],
+        pool: ThreadPoolExecutor | None = None,
     ) -> None:
         """`then` gets what `work` made of a request away from the loop, which has other callers. The model, where it is
-        known already, is not retired meanwhile."""
+        known already, is not retired meanwhile. `pool`: other threads than those that decode pictures."""
         if model is not None:
             model.active += 1
 
@@ -95,8 +104,37 @@ class Inference:
                 then(future.result())
             except Exception as error:
                 failed(error)
+                error.__traceback__ = None  # its frames hold the future, which holds it, and what was read
 
-        asyncio.get_running_loop().run_in_executor(self._pool, work).add_done_callback(finished)
+        asyncio.get_running_loop().run_in_executor(pool or self._pool, work).add_done_callback(finished)
+
+    def read_large(
+        self,
+        model: Model,
+        body: memoryview,
+        length: int | None,
+        then: Callable[[InferRequest], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """Reads JSON that would keep other callers waiting, in a process of its own."""
+        large = self.large
+        if large.waiting >= MOST_LARGE:
+            raise Overloaded("too many requests of large JSON at once; send binary tensors", retry_after=1)
+        large.waiting += 1
+
+        def read() -> InferRequest | Exception:
+            try:
+                return large.read(body, length, model.target)
+            except Refusal as refusal:
+                return refusal.with_traceback(None)  # whose frames hold the body: giving it back is this thread's
+            except Exception as error:
+                return error
+
+        def over(found: InferRequest | Exception) -> None:
+            large.waiting -= 1
+            failed(found) if isinstance(found, Exception) else then(found)
+
+        self.in_thread(model, read, over, failed, large.pool)
 
     # ---- who answers
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from calibrant.serve.access import Access, request_id
 from calibrant.serve.control import Control
+from calibrant.serve.http.handlers import infer, json_length
 from calibrant.serve.http.message import Request, Respond, Response
 from calibrant.serve.http.openapi.document import document
 from calibrant.serve.http.routes import GET, Names, Route, Router
 from calibrant.serve.inference import Inference
-from calibrant.serve.protocol.errors import PutAway, Refusal, WrongMethod
+from calibrant.serve.protocol.body import LARGE_JSON, refuse_large_json
+from calibrant.serve.protocol.errors import PutAway, Refusal, TooLarge, WrongMethod
 from calibrant.serve.tracing import Traces, parent_of
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ class Application:
         route: Route | None = None
         try:
             route, names = self._admit(request)
+            if route.most and len(request.body) > route.most:
+                raise TooLarge(f"the body has {len(request.body)} bytes; at most {route.most} are taken here")
             answer = route.handler(self, request, names, counted)
             if isinstance(answer, Response):
                 counted(answer)
@@ -102,12 +106,23 @@ class Application:
             self.access.authorise(given, send="header Authorization", right=route.right)
         return route, names
 
-    def gate(self, request: Request) -> None:
-        """Raises what a request will be refused with whatever its body says, so that it need not be sent."""
+    def gate(self, request: Request) -> bool:
+        """Raises what a request will be refused with whatever its body says, so that it need not be sent; whether that
+        is JSON, which is long to read."""
         route, names = self._admit(request)
-        if route.of_a_model:
-            with contextlib.suppress(PutAway):
-                self.control.model(names["name"], names.get("version"))
+        length = int(request.headers.get(b"content-length", b"0"))  # 0: in chunks
+        if route.most and length > route.most:
+            raise TooLarge(f"the body has {length} bytes; at most {route.most} are taken here")
+        if not route.of_a_model:
+            return False
+        with contextlib.suppress(PutAway):
+            model = self.control.model(names["name"], names.get("version"))
+            if route.handler is infer and b"content-encoding" not in request.headers:
+                size = json_length(request)
+                size = length if size is None else size
+                refuse_large_json(size, model.target)
+                return size > LARGE_JSON
+        return False
 
     def internal(self, request: Request, respond: Respond) -> None:
         """A request of another worker, which came by a socket that only this user can open."""

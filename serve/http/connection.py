@@ -36,6 +36,10 @@ log = logging.getLogger(__name__)
 _HEAD, _BODY, _CHUNKED, _BUSY, _DISCARD, _CLOSED = range(6)
 _ALIGN = 16
 PASSED_SECONDS = 1.0
+LARGE_BODY, STEP = 2 << 20, 64 << 10  # what is larger is received in steps: libuv takes 32 of them before others' turn
+STEP_PAUSE = 3e-4  # after each, of a body that is long to read anyway
+DISCARD_SECONDS, DISCARD_PAUSE = 3.0, 1e-3  # the latter after each piece
+_NOWHERE = memoryview(bytearray(64 << 10))  # what is read to be forgotten
 SMALL_BODY = 64 << 10  # is read before a caller is told that it was in vain, and its connection stays
 
 
@@ -50,6 +54,8 @@ class Connection(asyncio.BufferedProtocol):
         self._heads = HeadBuffer()
         self._body: memoryview = EMPTY
         self._body_at = 0
+        self._step = 0
+        self._slowly = False
         self._charged = 0
         self._request: Request | None = None
         self._serial = 0
@@ -103,9 +109,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._state == _BODY:
-            return self._body[self._body_at :]
+            return self._body[self._body_at : self._body_at + self._step]
         if self._state == _DISCARD:
-            return memoryview(bytearray(65536))
+            return _NOWHERE
         return self._heads.free()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -121,6 +127,8 @@ class Connection(asyncio.BufferedProtocol):
                 return
             if self._body_at == len(self._body):
                 self._dispatch(self._body)
+            elif self._slowly:
+                self._pause(STEP_PAUSE)
         elif state == _HEAD:
             if self._heads.filled == 0:
                 self.deadline = time.monotonic() + self.limits.header_seconds
@@ -128,6 +136,8 @@ class Connection(asyncio.BufferedProtocol):
             self._read_head()
         elif state == _CHUNKED:
             self._feed_chunked(self._heads.newest(nbytes))
+        elif state == _DISCARD:  # not as fast as it comes, which would take the loop's time from the others
+            self._pause(DISCARD_PAUSE)
         elif state == _BUSY:
             self._heads.came(nbytes)  # the next request, sent ahead
             if self._heads.filled >= self.limits.max_header and not self._paused:
@@ -215,10 +225,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._ask_about(head)
         self._charge(have)
         # What malloc gives is aligned to 16 bytes, so the tensors behind the JSON are too.
-        raw = np.empty(size + _ALIGN, np.uint8)
         offset = -head.json_length % _ALIGN
-        self._body = raw.data[offset : offset + size]
+        self._body = np.empty(size + _ALIGN, np.uint8).data[offset : offset + size]
         self._body_at = have
+        self._step = size if size <= LARGE_BODY else STEP
+        self._slowly = size > LARGE_BODY and head.costly
         if have == size:
             self._body[:] = rest[:have]
             self._heads.put_back(rest[have:])
@@ -231,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
     def _ask_about(self, head: Head) -> None:
         """Whether its body may come. The whole request is admitted anyway, so for a moment a known head will do."""
         if self._request is not None:
-            self.connections.gate(self._request)
+            head.costly = self.connections.gate(self._request)
         head.passed = self._since + PASSED_SECONDS
 
     def _await_body(self, state: int) -> None:
@@ -340,9 +351,17 @@ class Connection(asyncio.BufferedProtocol):
         """Reads on for a moment: closing over unread bytes would reset the connection and lose the answer."""
         self._state = _DISCARD
         self._body = EMPTY
-        self.deadline = time.monotonic() + 2.0
+        self.deadline = time.monotonic() + DISCARD_SECONDS
         if self._transport.can_write_eof():
             self._transport.write_eof()
+
+    def _pause(self, seconds: float) -> None:
+        self._transport.pause_reading()
+        asyncio.get_running_loop().call_later(seconds, self._go_on_reading)
+
+    def _go_on_reading(self) -> None:
+        if self._state in (_BODY, _DISCARD) and self._transport is not None:
+            self._transport.resume_reading()
 
     def _next(self) -> None:
         self._state = _HEAD

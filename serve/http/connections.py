@@ -20,7 +20,7 @@ class App(Protocol):
     def __call__(self, request: Request, respond: Callable[[Response], None]) -> None: ...
 
 
-Gate = Callable[[Request], None]
+Gate = Callable[[Request], bool]
 
 
 class Connections:
@@ -29,9 +29,10 @@ class Connections:
     def __init__(
         self, app: App, limits: Limits, *, gate: Gate | None = None, trusted: Sequence[str] = THIS_MACHINE
     ) -> None:
-        """`gate` raises what a request will be refused with whatever its body says. `trusted`: networks of proxies."""
+        """`gate` raises what a request will be refused with whatever its body says, and says whether that is long to
+        read. `trusted`: networks of proxies."""
         self.app, self.limits = app, limits
-        self.gate: Gate = gate or (lambda request: None)
+        self.gate: Gate = gate or (lambda request: False)
         self.room = Room(limits, [ip_network(text) for text in trusted])
         self.open: set[Connection] = set()
         self.draining = False

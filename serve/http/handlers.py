@@ -18,7 +18,7 @@ from calibrant.serve.models.model import Model
 from calibrant.serve.monitor.labels import read_labels
 from calibrant.serve.processes.other_workers import CANARIES, FLUSH, merged_metrics
 from calibrant.serve.protocol.answer import encode
-from calibrant.serve.protocol.body import LARGE_JSON, json_object, parse
+from calibrant.serve.protocol.body import is_costly, json_object, parse, refuse_large_json
 from calibrant.serve.protocol.content_encoding import compress, decompress
 from calibrant.serve.protocol.errors import BadInput, NotFound, PutAway, UnknownEncoding
 from calibrant.serve.protocol.request import InferRequest
@@ -26,7 +26,7 @@ from calibrant.serve.protocol.request import InferRequest
 if TYPE_CHECKING:
     from calibrant.serve.http.app import Application
 
-MOST_FEEDBACK = 16 << 20  # bytes of labels once decompressed
+MOST_FEEDBACK = 4 << 20  # bytes of labels, once decompressed
 Names = Mapping[str, str]
 Later = Coroutine[Any, Any, Response]
 
@@ -209,11 +209,14 @@ def infer(app: Application, request: Request, names: Names, respond: Respond) ->
 
 def _infer(app: Application, model: Model, request: Request, ticket: Ticket, respond: Respond) -> None:
     try:
-        length, body = _json_length(request), request.body
-        if (len(body) if length is None else min(length, len(body))) > LARGE_JSON:
-            app.inference.in_thread(
+        length, body = json_length(request), request.body
+        if is_costly(body, length):
+            refuse_large_json(len(body) if length is None else length, model.target)
+            request.body = EMPTY  # what is large is given back by the thread that read it
+            app.inference.read_large(
                 model,
-                lambda: parse(body, length, model.target),
+                body,
+                length,
                 lambda asked: _ask(app, model, asked, request, ticket, respond),
                 lambda error: respond(Response.error(app.inference.failed(model, ticket, error))),
             )
@@ -299,7 +302,7 @@ def _query(target: bytes) -> dict[str, str]:
     return found
 
 
-def _json_length(request: Request) -> int | None:
+def json_length(request: Request) -> int | None:
     length = request.headers.get(b"inference-header-content-length")
     if length is None:
         return None

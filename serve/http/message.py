@@ -104,4 +104,5 @@ class Head:
     json_length: int  # of the JSON before binary tensors, 0 where there are none
     http10: bool = False
     expects: bool = False  # to be told to go on before it sends the body
+    costly: bool = False  # its body is long to read, so that there is no hurry to receive it
     passed: float = 0.0  # until then (time.monotonic) bodies of this head may come without being asked about anew

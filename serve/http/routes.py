@@ -41,6 +41,7 @@ class Route:
     answer: Any = None  # any JSON where nothing is said
     open: bool = False  # to callers without a token
     right: str = "infer"  # that the token must have
+    most: int = 1 << 20  # bytes of its body; 0: as many as any body may have
     needs: str = ""  # listed where the server has it: "admin", "monitor"; never to callers: "workers"
 
     @cached_property
@@ -59,17 +60,20 @@ ROUTES: tuple[Route, ...] = (
     Route(GET,  "/v2/health/ready",  h.ready,      "Are all models ready?", open=True, answer=a("Ready")),
     Route(GET,  "/v2",               h.server,     "Name, version and extensions of the server.", answer=a("Server")),
     Route(GET,  "/v2/models/stats",  h.statistics, "Counts and times of all models.", answer=a("Statistics")),
-    Route(POST, "/predict",          h.predict,    _PREDICT, [s.MODEL, *s.KNOBS], s.PICTURES, s.PREDICTIONS),
+    Route(POST, "/predict",          h.predict,    _PREDICT, [s.MODEL, *s.KNOBS], s.PICTURES, s.PREDICTIONS,
+          most=0),
     Route(POST, "/v2/repository/index", h.index,   "The models and their states.", answer=a("Index")),
     Route(GET,  "/metrics",          h.metrics,    "Prometheus metrics.", answer=s.TEXT),
     Route(GET,  MODEL,               h.metadata,   "Inputs, outputs and calibration of a model.", answer=a("Model")),
     Route(GET,  MODEL + "/ready",    h.model_ready, "Is the model ready?", answer=a("ModelReady")),
     Route(GET,  MODEL + "/config",   h.config,     "Configuration as Triton words it.", answer=a("ModelConfig")),
     Route(GET,  MODEL + "/stats",    h.statistics, "Counts and times of a model.", answer=a("Statistics")),
-    Route(POST, MODEL + "/infer",    h.infer,      "Inference on tensors.", [s.JSON_LENGTH], s.INFER, s.INFERRED),
-    Route(POST, MODEL + "/predict",  h.predict,    _PREDICT, s.KNOBS, s.PICTURES, s.PREDICTIONS),
+    Route(POST, MODEL + "/infer",    h.infer,      "Inference on tensors.", [s.JSON_LENGTH], s.INFER, s.INFERRED,
+          most=0),
+    Route(POST, MODEL + "/predict",  h.predict,    _PREDICT, s.KNOBS, s.PICTURES, s.PREDICTIONS,
+          most=0),
     Route(POST, MODEL + "/feedback", h.feedback,   "True labels by request id.", body=s.FEEDBACK, needs="monitor",
-          right="feedback", answer=a("LabelsTaken")),
+          most=h.MOST_FEEDBACK, right="feedback", answer=a("LabelsTaken")),
     Route(GET,  MODEL + "/monitor",  h.monitor,    "Accuracy, calibration and drift.", needs="monitor",
           answer=a("Monitor")),
     Route(POST, "/v2/repository/models/{name}/load",   h.load,   "Load a model.", needs="admin", right="admin",

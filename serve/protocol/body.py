@@ -27,12 +27,25 @@ from calibrant.serve.protocol.request import InferRequest, Plan, Target, Wanted
 from calibrant.serve.protocol.tensor_values import from_bytes, from_json
 from calibrant.serve.protocol.tensors import NUMPY, TensorSpec
 
-LARGE_JSON = 256 << 10  # bytes that are parsed away from the event loop
+LARGE_JSON = 64 << 10  # bytes above which another process reads it
+LISTS_AT_ONCE = 4096  # so many lists make a smaller one as slow
 # Of one body. What costs is not its depth but the number of objects that Python makes of it: 60 MB of [7],[7],... took
 # seconds and a gigabyte. 4 Mi brackets are 80 pictures of 224 pixels, each pixel in a list of its own.
 MOST_LISTS, MOST_OBJECTS, MOST_KEYS = 4 << 20, 100_000, 200_000
 MAX_PLAN = 2048  # bytes of JSON that are worth remembering
 _ID = re.compile(rb'\{"id": ?"([^"\\\x00-\x1f]*)", ?')
+
+
+def is_costly(body: memoryview, header_length: int | None) -> bool:
+    """Whether reading the JSON would keep other callers waiting."""
+    size = len(body) if header_length is None else header_length
+    return size > LARGE_JSON or (size > LISTS_AT_ONCE and bytes(body[:size]).count(b"[") > LISTS_AT_ONCE)
+
+
+def refuse_large_json(size: int, target: Target) -> None:
+    most = target.most_json
+    if size > most:
+        raise TooLarge(f"the JSON has {size} bytes; at most {most} are taken for this model, so send binary tensors")
 
 
 def parse(body: memoryview, header_length: int | None, target: Target) -> InferRequest:
@@ -51,7 +64,7 @@ def parse(body: memoryview, header_length: int | None, target: Target) -> InferR
             plan = target.plans.get(head)
         if plan is not None and plan.total == len(body) - size:
             return _follow(plan, body[size:], id_)
-    request, inputs = _parse_message(json_object(body[:size]), body[size:], target)
+    request, inputs = parse_message(json_object(body[:size]), body[size:], target)
     if head is not None and inputs is not None and request.id == id_:
         if len(target.plans) >= 256:
             target.plans.clear()
@@ -79,6 +92,8 @@ def json_object(text: memoryview) -> dict[str, Any]:
     try:
         message = _loads(text)
     except orjson.JSONDecodeError as error:
+        if "memory" in error.msg:  # of its buffers
+            raise MemoryError from None
         raise BadInput(f"the request is not valid JSON ({error})") from None
     if not isinstance(message, dict):
         raise BadInput(f"the request must be a JSON object, got {kind(message)}")
@@ -113,7 +128,7 @@ def _loads(text: memoryview) -> Any:
             gc.enable()
 
 
-def _parse_message(
+def parse_message(
     message: dict[str, Any], tail: memoryview, target: Target
 ) -> tuple[InferRequest, list[tuple[TensorSpec, tuple[int, ...], int]] | None]:
     """The request, and its inputs as a plan has them if all are binary."""

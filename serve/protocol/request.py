@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from numpy.typing import NDArray
 
 from calibrant.serve.engine.knobs import Knobs
 from calibrant.serve.protocol.tensors import TensorSpec
+
+MOST_JSON = 32 << 20  # bytes; four times as many are numbers in binary data
+JSON_VALUE = 32  # bytes of a number with its comma and some blanks
 
 
 @dataclass(slots=True)
@@ -37,6 +42,17 @@ class Target:
     max_rows: int
     knobs: bool  # whether the file has a card, so that knobs mean something
     plans: dict[bytes, Plan] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def most_json(self) -> int:
+        """Bytes that the JSON of a request may have."""
+        size = 64 << 10
+        for spec in self.inputs.values():
+            free = spec.shape[1:] if self.batched else spec.shape
+            if spec.datatype == "BYTES" or -1 in free:
+                return MOST_JSON
+            size += JSON_VALUE * math.prod(free) * (self.max_rows if self.batched else 1)
+        return min(size, MOST_JSON)
 
 
 @dataclass(slots=True)
