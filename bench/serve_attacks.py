@@ -38,7 +38,8 @@ ATTACKER = """
 import http.client, os, socket, sys
 os.nice(19)
 body = open(sys.argv[3], "rb").read()
-text = f"POST {sys.argv[4]} HTTP/1.1\\r\\nHost: a\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n".encode() + body
+head = f"POST {sys.argv[4]} HTTP/1.1\\r\\nHost: a\\r\\nContent-Length: {len(body)}\\r\\n{sys.argv[5]}\\r\\n"
+text = head.encode() + body
 while True:
     try:
         with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=60) as s:
@@ -51,7 +52,23 @@ while True:
 """
 
 
-def bodies(side: int) -> dict[str, bytes]:
+def bodies(side: int) -> dict[str, tuple[bytes, str, str]]:
+    """Body, address and header lines of each attack."""
+    head = b'--b\r\nContent-Disposition: form-data; name="x"; filename="a"\r\n\r\n'
+    form = "Content-Type: multipart/form-data; boundary=b\r\n"
+    binary = "Inference-Header-Content-Length: 0\r\n"
+    return {
+        **{name: (text, INFER, "") for name, text in tensors(side).items()},
+        "binary data, 60 MB": (b"a" * 60_000_001, INFER, binary),
+        "a picture of 60 MB, none": (b"a" * 60_000_000, "/predict", ""),
+        "a form of 60 MB": (head + b"a" * 60_000_000 + b"\r\n--b--\r\n", "/predict", form),
+        "a form of 32 x 1.8 MB": ((head + b"a" * 1_800_000 + b"\r\n") * 32 + b"--b--\r\n", "/predict", form),
+        "17 x 64 MiB announced": (b"", "", ""),
+        "500 x 64 MiB announced": (b"", "", ""),
+    }
+
+
+def tensors(side: int) -> dict[str, bytes]:
     def of(data: bytes) -> bytes:
         shape = f'"shape":[1,3,{side},{side}],"datatype":"FP32"'.encode()
         return b'{"inputs":[{"name":"images",' + shape + b',"data":' + data + b"}]}"
@@ -101,9 +118,9 @@ def good(server: Running, seconds: float, callers: int, side: int) -> tuple[floa
 
 
 @contextlib.contextmanager
-def attacker(server: Running, body: Path) -> Any:
+def attacker(server: Running, body: Path, address: str, more: str) -> Any:
     said: list[str] = []
-    command = [sys.executable, "-c", ATTACKER, server.host, str(server.port), str(body), INFER]
+    command = [sys.executable, "-c", ATTACKER, server.host, str(server.port), str(body), address, more]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     with contextlib.suppress(OSError):  # a session of its own has a share of its own where the kernel groups by session
         Path(f"/proc/{process.pid}/autogroup").write_text("19")
@@ -143,10 +160,10 @@ def main() -> None:
         with running(model, arguments=["--threads", "1", "--quiet"]) as server:
             process = psutil.Process(server.pid)
             good(server, 2.0, asked.callers, side)
-            for name, text in {**bodies(side), "17 x 64 MiB announced": b"", "500 x 64 MiB announced": b""}.items():
+            for name, (text, address, more) in bodies(side).items():
                 body.write_bytes(text)
                 _, before, _ = good(server, asked.seconds / 2, asked.callers, side)
-                beside = attacker(server, body) if text else announced(server, int(name.split()[0]))
+                beside = attacker(server, body, address, more) if text else announced(server, int(name.split()[0]))
                 with beside as said:
                     median, after, failed = good(server, asked.seconds, asked.callers, side)
                     memory = process.memory_info().rss >> 20

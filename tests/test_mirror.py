@@ -132,7 +132,6 @@ TESTED_WITH_OTHERS = {
         serve/http/openapi/document.py
         serve/http/openapi/schemas.py
         serve/http/pages.py
-        serve/http/picture_api.py
     """,
     "tests/serve/callers/test_generator.py": """
         serve/callers/bench.py

@@ -7,7 +7,7 @@ import importlib.util
 import io
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ MAX_PIXELS = 100_000_000
 # Read where the library for them is installed, and from the files of a data set only: a server takes no more for it.
 _MORE = {".avif": ("AVIF", "PIL._avif"), ".heic": ("HEIF", "pillow_heif"), ".heif": ("HEIF", "pillow_heif")}
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")  # a camera's MPO opens as JPEG; naming it is a KeyError
+_QUICKLY_COPIED = 1 << 20  # bytes
 _PHOTOMETRIC, _WHITE_IS_ZERO = 262, 0  # a tag of TIFF, which Pillow obeys for 8 bits alone
 
 
@@ -54,8 +55,39 @@ def _formats() -> tuple[str, ...]:
     return (*_FORMATS, *more)
 
 
+class _View(io.RawIOBase):
+    """A file over bytes that are not copied."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._at = data, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._data)}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._data[self._at : self._at + len(buffer)]
+        buffer[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+
+def as_file(data: bytes | memoryview) -> IO[bytes]:
+    """A copy where that is quick; a large one would keep all other threads waiting."""
+    if isinstance(data, memoryview) and len(data) > _QUICKLY_COPIED:
+        return io.BufferedReader(_View(data))
+    return io.BytesIO(data)
+
+
 def open_image(
-    source: str | Path | bytes,
+    source: str | Path | bytes | memoryview,
     *,
     max_pixels: int = MAX_PIXELS,
     name: str | Path | None = None,
@@ -72,11 +104,10 @@ def open_image(
     """
     from PIL import Image, ImageOps, UnidentifiedImageError
 
-    name = name or ("image" if isinstance(source, bytes) else source)
+    name = name or ("image" if isinstance(source, bytes | memoryview) else source)
+    file = source if isinstance(source, str | Path) else as_file(source)
     try:
-        with Image.open(
-            io.BytesIO(source) if isinstance(source, bytes) else source, formats=_formats() if own else _FORMATS
-        ) as image:
+        with Image.open(file, formats=_formats() if own else _FORMATS) as image:
             width, height = image.size
             if width * height > max_pixels:
                 raise DataError(f"{width} x {height} pixels are more than {max_pixels:,}", where=name)

@@ -71,17 +71,17 @@ def one(card: ModelCard, image: Any, *, max_pixels: int = MAX_PIXELS) -> Pixels:
     from PIL import Image
 
     preprocessing = card.preprocessing
-    if isinstance(image, str | Path | bytes):
+    if isinstance(image, bytearray):
+        image = memoryview(image)
+    if isinstance(image, str | Path | bytes | memoryview):
         return preprocessing.pixels(open_image(image, max_pixels=max_pixels))
-    if isinstance(image, bytearray | memoryview):
-        return preprocessing.pixels(open_image(bytes(image), max_pixels=max_pixels))
     if isinstance(image, Image.Image):
         return preprocessing.pixels(image.convert("RGB"))
     array = forms.picture(image)
     return array if array.shape[:2] == preprocessing.size else preprocessing.pixels(Image.fromarray(array))
 
 
-def decode(card: ModelCard, pictures: Sequence[tuple[str, bytes]], *, max_pixels: int) -> NDArray[Any]:
+def decode(card: ModelCard, pictures: Sequence[tuple[str, bytes | memoryview]], *, max_pixels: int) -> NDArray[Any]:
     """The model's input from named, encoded pictures, or a refusal that names the one that is none."""
     if not card.input.pictures:
         width = card.preprocessing.size[1]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from calibrant.serve.access import Access, request_id
 from calibrant.serve.control import Control
-from calibrant.serve.http.handlers import infer, json_length
+from calibrant.serve.http.handlers import infer, json_length, predict
 from calibrant.serve.http.message import Request, Respond, Response
 from calibrant.serve.http.openapi.document import document
 from calibrant.serve.http.routes import GET, Names, Route, Router
@@ -107,14 +107,14 @@ class Application:
         return route, names
 
     def gate(self, request: Request) -> bool:
-        """Raises what a request will be refused with whatever its body says, so that it need not be sent; whether that
-        is JSON, which is long to read."""
+        """Raises what a request will be refused with whatever its body says, so that it need not be sent. Whether
+        the body is long to read, as JSON and pictures are."""
         route, names = self._admit(request)
         length = int(request.headers.get(b"content-length", b"0"))  # 0: in chunks
         if route.most and length > route.most:
             raise TooLarge(f"the body has {length} bytes; at most {route.most} are taken here")
         if not route.of_a_model:
-            return False
+            return route.handler is predict
         with contextlib.suppress(PutAway):
             model = self.control.model(names["name"], names.get("version"))
             if route.handler is infer and b"content-encoding" not in request.headers:
@@ -122,7 +122,7 @@ class Application:
                 size = length if size is None else size
                 refuse_large_json(size, model.target)
                 return size > LARGE_JSON
-        return False
+        return route.handler is predict
 
     def internal(self, request: Request, respond: Respond) -> None:
         """A request of another worker, which came by a socket that only this user can open."""

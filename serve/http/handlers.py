@@ -7,7 +7,6 @@ from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from calibrant.serve.engine.result import Result
 from calibrant.serve.engine.session import Arrays
 from calibrant.serve.http import pages, picture_api
 from calibrant.serve.http.exposition import expose
@@ -20,12 +19,14 @@ from calibrant.serve.processes.other_workers import CANARIES, FLUSH, merged_metr
 from calibrant.serve.protocol.answer import encode
 from calibrant.serve.protocol.body import is_costly, json_object, parse, refuse_large_json
 from calibrant.serve.protocol.content_encoding import compress, decompress
-from calibrant.serve.protocol.errors import BadInput, NotFound, PutAway, UnknownEncoding
+from calibrant.serve.protocol.errors import BadInput, NotFound, PutAway, Refusal, UnknownEncoding
+from calibrant.serve.protocol.pictures import Pictures
 from calibrant.serve.protocol.request import InferRequest
 
 if TYPE_CHECKING:
     from calibrant.serve.http.app import Application
 
+LARGE_FORM = 1 << 20  # bytes above which pictures are told apart away from the loop
 MOST_FEEDBACK = 4 << 20  # bytes of labels, once decompressed
 Names = Mapping[str, str]
 Later = Coroutine[Any, Any, Response]
@@ -267,16 +268,27 @@ def predict(app: Application, request: Request, names: Names, respond: Respond) 
         raise BadInput("`id` is empty; leave it out or give one")
     if b"content-encoding" in request.headers:
         raise UnknownEncoding("pictures are compressed already; send them without Content-Encoding")
-    kind = request.headers.get(b"content-type", b"")
-    asked = picture_api.read(request.body, kind, query, request_id, app.inference.limits)
-
-    def write(result: Result, id_: str | None) -> Response:
-        return Response.json(picture_api.body(model, asked, result, id_))
-
+    kind, body = request.headers.get(b"content-type", b""), request.body
     ticket = request.ticket = Ticket(request.received, drawn="version" not in names)
-    app.inference.predict(
-        model, asked, ticket, write=write, answer=respond, refuse=lambda refusal: respond(Response.error(refusal))
-    )
+
+    def read() -> Pictures:
+        return picture_api.read(body, kind, query, request_id, app.inference.limits)
+
+    def go_on(asked: Pictures) -> None:
+        app.inference.predict(
+            model,
+            asked,
+            ticket,
+            write=lambda result, id_: Response.json(picture_api.body(model, asked, result, id_)),
+            answer=respond,
+            refuse=lambda refusal: respond(Response.error(refusal)),
+        )
+
+    if len(body) <= LARGE_FORM:
+        go_on(read())
+        return
+    request.body = EMPTY
+    app.inference.in_thread(model, read, go_on, lambda error: respond(Response.error(Refusal.of(error))))
 
 
 # ---- what the head says

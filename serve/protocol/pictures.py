@@ -10,6 +10,6 @@ from calibrant.serve.engine.knobs import Knobs
 
 @dataclass(frozen=True)
 class Pictures:
-    images: Sequence[tuple[str, bytes]]  # name, encoded picture
+    images: Sequence[tuple[str, bytes | memoryview]]  # name, encoded picture
     knobs: Knobs | None
     id: str | None = None

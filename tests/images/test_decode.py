@@ -12,6 +12,7 @@ import pytest
 from PIL import Image, features
 
 from calibrant.errors import DataError
+from calibrant.images import decode
 from calibrant.images.decode import image_suffixes, open_image, unread_suffixes
 
 
@@ -25,6 +26,17 @@ def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
     stream = io.BytesIO()
     image.save(stream, kind, **options)
     return stream.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "BMP", "TIFF", "MPO"])
+def test_a_large_file_in_memory_is_read_where_it_lies(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encoded(picture(90, 70), kind)
+    wanted = np.asarray(open_image(data))
+    monkeypatch.setattr(decode, "_QUICKLY_COPIED", 100)
+    monkeypatch.setattr(decode.io, "BytesIO", None)
+    assert np.array_equal(np.asarray(open_image(memoryview(data))), wanted)
+    with pytest.raises(DataError):
+        open_image(memoryview(data[: len(data) // 2]))
 
 
 SIXTEEN = np.array([[0, 255, 256], [0x7FFF, 0x8000, 0xFFFF]], np.uint16)

@@ -25,9 +25,11 @@ import pytest
 from calibrant.serve.access import Access
 from calibrant.serve.control import Control
 from calibrant.serve.http.app import Application
-from calibrant.serve.http.connection import PASSED_SECONDS, Connection
+from calibrant.serve.http.connection import NEW_EACH_TIME, PASSED_SECONDS, Connection
 from calibrant.serve.http.connections import Connections
+from calibrant.serve.http.handlers import LARGE_FORM
 from calibrant.serve.http.message import Request
+from calibrant.serve.http.picture_api import read as read_pictures
 from calibrant.serve.inference import MOST_LARGE, Inference
 from calibrant.serve.limits import THIS_MACHINE, Limits
 from calibrant.serve.models.model import Model
@@ -305,6 +307,31 @@ def test_few_requests_of_large_json_may_wait(model_file: Path, tiny: ModuleType)
         s.sendall(_request(_message(tiny.pictures(1)) + b" " * LARGE_JSON))
         status, headers, said = _answer(s)
         assert (status, headers["Retry-After"], b"large JSON" in said) == (503, "1", True)
+
+
+def test_large_pictures_are_told_apart_away_from_the_loop(model_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where: list[str] = []
+
+    def watched(*asked: Any) -> Any:
+        where.append(threading.current_thread().name)
+        return read_pictures(*asked)
+
+    monkeypatch.setattr("calibrant.serve.http.picture_api.read", watched)
+    with InProcess(model_file, Limits()) as server, server.connect() as s:
+        for size in (100, LARGE_FORM + 1):
+            s.sendall(_request(b"x" * size, "/predict"))
+            status, _, said = _answer(s)
+            assert (status, b"not a JPEG" in said) == (400, True)
+    assert [name.startswith("decode") for name in where] == [False, True]
+
+
+def test_a_body_that_malloc_would_ask_the_kernel_for_is_whole(model_file: Path) -> None:
+    with InProcess(model_file, Limits()) as server, server.connect() as s:
+        size = NEW_EACH_TIME + (1 << 20) + 3
+        head = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nInference-Header-Content-Length: 0\r\n"
+        s.sendall(f"{head}Content-Length: {size}\r\n\r\n".encode() + bytes(size))
+        status, _, said = _answer(s)
+        assert (status, f"{size} raw bytes".encode() in said) == (400, True)
 
 
 def test_json_that_no_request_needs_is_refused_by_its_length(model_file: Path) -> None:
