@@ -84,8 +84,8 @@ class Pool(Generic[Item]):
         self._fruitless = 0  # actors lost since the last answer
         self._seen = time.monotonic()  # an actor that was ready
         e = ray.exceptions
-        self._losses = (e.RayActorError, e.NodeDiedError, e.WorkerCrashedError, e.OutOfMemoryError)
-        self._losses += (e.ActorUnschedulableError,)
+        actors_own = (e.RayActorError, e.WorkerCrashedError, e.OutOfMemoryError)  # unavailable and dead ones alike
+        self._losses = (*actors_own, e.NodeDiedError, e.ActorUnschedulableError)
         self._results_lost = (e.ObjectLostError, e.GetTimeoutError)  # with a machine that had done its work
 
     def run(self) -> Iterator[tuple[Item, Any]]:

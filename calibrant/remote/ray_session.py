@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -15,6 +16,7 @@ from calibrant.errors import CalibrantError, ConfigError, MissingExtra, ModelErr
 
 log = logging.getLogger(__name__)
 
+REACH_SECONDS = 10.0
 LOCAL = "local"  # the address that always means a cluster of one's own
 RAY_ADDRESS = click.option(  # of every command that has --engine ray
     "--ray-address",
@@ -103,24 +105,44 @@ def _join(ray: Any, address: str | None, cores: int | None) -> bool:
     def start(place: str, **more: int) -> None:
         ray.init(address=place, logging_level=logging.WARNING, **quiet, **more)
 
-    if address == LOCAL:
+    here = address is None
+    if here:
+        address = _running_here()
+    if address is None or address == LOCAL:
         start(LOCAL, **own)
+        log.info("started a cluster of Ray on this machine for this command")
         return True
     try:
-        start(address or "auto")
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        if address is None and isinstance(error, ConnectionError):
-            start(LOCAL, **own)
-            log.info("no cluster of Ray runs here: started one for this command")
-            return True
+        _reach(address)
+        start(address)
+    except (OSError, RuntimeError, ValueError) as error:
         raise ModelError(
             f"no cluster of Ray could be joined ({said(error)})",
-            where=address or "--engine ray",
+            where=address,
             fix="ray status says what runs; --ray-address local starts one of its own",
         ) from None
-    found = ray.get_runtime_context().gcs_address
-    if address is None:
-        log.warning("joined the cluster of Ray that runs here (%s); --ray-address local starts another", found)
+    if here:
+        log.warning("joined the cluster of Ray that runs here (%s); --ray-address local starts another", address)
     else:
-        log.info("joined the cluster of Ray at %s", found)
+        log.info("joined the cluster of Ray at %s", address)
     return False
+
+
+def _running_here() -> str | None:
+    """The address that Ray means by "auto". What a cluster left behind that was killed is none: Ray would try to join
+    it for minutes."""
+    from ray._private.services import get_ray_address_from_environment
+
+    try:
+        found: str = get_ray_address_from_environment("auto", None)
+        _reach(found)
+    except OSError:  # ConnectionError among them, which says that nothing runs
+        return None
+    return found
+
+
+def _reach(address: str) -> None:
+    """OSError where nobody listens. Of what is no HOST:PORT Ray says itself what it thinks."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
