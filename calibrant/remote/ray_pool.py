@@ -141,9 +141,9 @@ class Pool(Generic[Item]):
         limit = time.monotonic() - max(LATE_SECONDS, LATE * statistics.median(self._took))
         late: dict[int, bool] = {}
         for actor in sorted(self._actors, key=lambda a: a.since):
-            for item in actor.calls.values():
+            for item in (item for item in actor.calls.values() if item != _READY and not self._done[item]):
                 late[item] = late.get(item, True) and actor.since < limit
-        return next((item for item, all_are in late.items() if all_are and item != _READY), None)
+        return next((item for item, all_are in late.items() if all_are), None)
 
     def _take(self, reference: Any) -> Iterator[tuple[Item, Any]]:
         actor = next(a for a in self._actors if reference in a.calls)
