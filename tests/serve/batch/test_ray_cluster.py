@@ -1,4 +1,4 @@
-"""`predict --engine ray` on a real cluster of two nodes, one of which is lost or frozen on the way.
+"""`predict --engine ray`, and the runs of a study, on a real cluster of two nodes, one of which is lost or frozen.
 
     pytest -m slow -o log_cli=true -o log_cli_level=INFO tests/serve/batch/test_ray_cluster.py
 
@@ -29,6 +29,9 @@ from calibrant.errors import DataError, ModelError
 from calibrant.serve.batch import ray_predict
 from calibrant.serve.batch.order import Part, Span
 from calibrant.serve.batch.predict import predict_model
+from calibrant.train.jobs.job import read_result
+from calibrant.train.jobs.run import run_jobs
+from tests.train.jobs.test_run import Square, ran
 from tests.two_nodes import TwoNodes, Watch, two_nodes
 
 pytestmark = [
@@ -133,6 +136,18 @@ def test_a_node_that_is_frozen_is_not_waited_for(
     assert watch.pause < 5.0
 
 
+def test_the_runs_of_a_study_end_complete_where_a_node_is_killed(nodes: TwoNodes, tmp_path: Path) -> None:
+    jobs = [Square(number, SECONDS) for number in range(16)]
+    start = time.monotonic()
+    with Watch(tmp_path / "runs", "*.json", 4, nodes.lose) as watch:
+        run_jobs(jobs, tmp_path, workers=1, engine="ray")
+    _say("node killed after 4 of 16 runs", watch, start)
+    assert sorted(set(ran(tmp_path))) == list(range(16))
+    assert all(read_result(tmp_path, job.key) is not None for job in jobs)
+    assert watch.then_at is not None
+    assert watch.pause < 5.0
+
+
 def test_more_workers_than_cpus_run_with_what_there_is(
     nodes: TwoNodes, images: Path, model_file: Path, own: Predictions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,14 +160,19 @@ def test_more_workers_than_cpus_run_with_what_there_is(
     assert watch.end - watch.times[-1] < 2.0
 
 
-def test_a_part_that_ends_every_actor_is_named(
-    nodes: TwoNodes, images: Path, model_file: Path, own: Predictions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_that_ends_every_actor_is_named_and_the_rest_is_kept(
+    nodes: TwoNodes, images: Path, model_file: Path, own: Predictions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
     _slow(monkeypatch, 0.05, deadly=10)
     with pytest.raises(ModelError, match=rf"{own.ids[10]}: the part of the images {own.ids[10]} to .* ended 3 actors"):
         predict_model(model_file, images, tmp_path / "p.parquet", engine="ray", actors=2, part=2)
     monkeypatch.undo()
-    predict_model(model_file, images, tmp_path / "p.parquet", engine="ray", actors=2, part=2)
+    done = len(list((tmp_path / "p.parquet.parts").glob("*.parquet")))
+    assert done > 0
+    with caplog.at_level(logging.INFO):
+        predict_model(model_file, images, tmp_path / "p.parquet", engine="ray", actors=2, part=2)
+    assert f"going on after {done} finished part(s)" in caplog.text
     _same(tmp_path / "p.parquet", own)
 
 
@@ -161,11 +181,16 @@ def test_the_users_own_mistake_is_said_once(
 ) -> None:
     class Elsewhere(ray_predict.Actor):
         def ready(self) -> str:
+            return "of another folder"
+
+    class Empty(ray_predict.Actor):
+        def ready(self) -> str:
             raise DataError("holds no image", where="/data", fix="look")
 
-    monkeypatch.setattr(ray_predict, "Actor", Elsewhere)
-    with pytest.raises(DataError, match="/data: holds no image; look"):
-        predict_model(model_file, images, tmp_path / "p.parquet", engine="ray", actors=1)
+    for actor, says in ((Elsewhere, "other files lie here on a machine"), (Empty, "^/data: holds no image; look$")):
+        monkeypatch.setattr(ray_predict, "Actor", actor)
+        with pytest.raises(DataError, match=says):
+            predict_model(model_file, images, tmp_path / "p.parquet", engine="ray", actors=1)
 
 
 def test_the_command_joins_what_runs_here(
