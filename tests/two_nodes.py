@@ -45,18 +45,21 @@ class TwoNodes:
 
     def whole(self) -> None:
         """As in the beginning."""
+        self._kill_frozen()
+        if self.second is None:
+            self.add()
+
+    def end(self) -> None:
+        self._kill_frozen()
+        self._cluster.shutdown()
+
+    def _kill_frozen(self) -> None:
         for pid in self._frozen:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if self._frozen:
             self._frozen = []
             self.lose()
-        if self.second is None:
-            self.add()
-
-    def end(self) -> None:
-        self.whole()
-        self._cluster.shutdown()
 
 
 @contextlib.contextmanager

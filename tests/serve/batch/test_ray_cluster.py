@@ -2,7 +2,7 @@
 
     pytest -m slow -o log_cli=true -o log_cli_level=INFO tests/serve/batch/test_ray_cluster.py
 
-says what was killed when, the pauses and the totals. Parts predict two pictures and sleep until .6 s are over.
+says what was killed when, the pauses and the totals. Parts predict two pictures and sleep until .5 s are over.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ pytestmark = [
 
 log = logging.getLogger(__name__)
 
-PARTS, SECONDS = 24, 0.6
+PARTS, SECONDS = 24, 0.5
 
 
 @pytest.fixture(scope="module")
