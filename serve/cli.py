@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from calibrant.artifacts.feedback_logits import FEWEST
+from calibrant.remote.ray_session import RAY_ADDRESS, refuse_address
 from calibrant.words import Words
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ _TABLES = "calibrant.serve.tables"
     show_default=True,
     help="What takes connections and scales: our own server, or Ray Serve.",
 )
+@RAY_ADDRESS
 @click.option(
     "--workers",
     type=click.IntRange(1, 256),
@@ -224,6 +226,7 @@ def serve(
     keep_gib: float,
     grace: float,
     engine: str,
+    ray_address: str | None,
     workers: int | None,
     quiet: bool,
     check: bool,
@@ -255,6 +258,7 @@ def serve(
     from calibrant.serve.monitor.config import MonitorConfig
     from calibrant.serve.processes.workers import Seat, Supervisor
 
+    refuse_address(ray_address, engine=engine)
     tables = click.get_current_context().meta.get(_TABLES, {})
     seat = Seat.from_environment()
     remote = tuple(text for text in models if is_address(text))
@@ -302,7 +306,10 @@ def serve(
     if engine == "ray":
         from calibrant.serve.processes import ray
 
-        ray.run(config, workers or 1, announce=lambda url, names: _announce(url, names, None, workers or 1))
+        def told(url: str, names: list[str]) -> None:
+            _announce(url, names, None, workers or 1)
+
+        ray.run(config, workers or 1, announce=told, address=ray_address)
         return
     if seat is None and workers is None:
         from calibrant.serve.processes.layout import chosen

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from calibrant.remote.ray_session import RAY_ADDRESS, joined
 from calibrant.train.known_words import LOSS, MODEL, RECIPE, REDUCTION
 
 if TYPE_CHECKING:
@@ -234,6 +235,7 @@ def _report(run: Path, *, as_json: bool) -> None:
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes.")
 @click.option("--shard", default="1/1", show_default=True, metavar="I/N", help="This machine's part of the grid.")
 @click.option("--engine", type=click.Choice(["process", "ray"]), default="process", show_default=True)
+@RAY_ADDRESS
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def search(
     config: Path | None,
@@ -247,6 +249,7 @@ def search(
     workers: int,
     shard: str,
     engine: Literal["process", "ray"],
+    ray_address: str | None,
     as_json: bool,
 ) -> None:
     """Train once per setting and rank by `engine.select` on the validation set; the test set is not looked at.
@@ -272,17 +275,18 @@ def search(
 
     table_of_all = laid_over(_table_of(config, recipe), flags)
     choices = [parse_choice(text) for text in over]
-    ranked = run_search(
-        table_of_all,
-        choices,
-        settings=settings,
-        trials=trials,
-        seed=seed,
-        workers=workers,
-        shard=shard,
-        engine=engine,
-        on_trial=show,
-    )
+    with joined(ray_address, engine=engine):
+        ranked = run_search(
+            table_of_all,
+            choices,
+            settings=settings,
+            trials=trials,
+            seed=seed,
+            workers=workers,
+            shard=shard,
+            engine=engine,
+            on_trial=show,
+        )
     if as_json:
         rows = [{"settings": t.settings, "run": str(t.run), "value": t.value, "val": t.val} for t in ranked]
         click.echo(json.dumps({"trials": rows}))

@@ -13,6 +13,7 @@ import click
 
 from calibrant.errors import ConfigError, FormatError
 from calibrant.overwrite import OVERWRITE, refuse_to_replace
+from calibrant.remote.ray_session import RAY_ADDRESS, joined
 from calibrant.remote.storage import PathOrAddress, here, is_address, outgoing
 
 
@@ -64,6 +65,7 @@ from calibrant.remote.storage import PathOrAddress, here, is_address, outgoing
 @click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="Processes, as actors of Ray.  [default: one per four cores]"
 )
+@RAY_ADDRESS
 @OVERWRITE
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def predict(
@@ -77,6 +79,7 @@ def predict(
     on_bad_image: str,
     engine: str,
     workers: int | None,
+    ray_address: str | None,
     overwrite: bool,
     as_json: bool,
 ) -> None:
@@ -103,7 +106,7 @@ def predict(
     if workers is not None and engine != "ray":
         raise ConfigError("is for --engine ray", where="--workers", fix="leave it out: all cores are used as it is")
     on_bad: Literal["fail", "skip"] = "skip" if on_bad_image == "skip" else "fail"
-    with outgoing(out) as written:
+    with joined(ray_address, engine=engine), outgoing(out) as written:
         if run:
             from calibrant.train.predict import predict_run
 

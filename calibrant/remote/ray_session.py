@@ -5,31 +5,87 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
-from calibrant.errors import CalibrantError, MissingExtra
+import click
+
+from calibrant.errors import CalibrantError, ConfigError, MissingExtra, ModelError
+
+log = logging.getLogger(__name__)
+
+REACH_SECONDS = 10.0
+LOCAL = "local"  # the address that always means a cluster of one's own
+RAY_ADDRESS = click.option(  # of every command that has --engine ray
+    "--ray-address",
+    metavar="HOST:PORT",
+    help="With --engine ray: the cluster to join, or local for one of its own.  [default: RAY_ADDRESS, or one that "
+    "runs here, or one of its own]",
+)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    ray: Any  # the module
+    own: bool  # started for this program on this machine, and ended with it
+
+    @property
+    def nodes(self) -> list[float]:
+        """CPUs of each machine that is there now."""
+        alive = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        return [found.get("CPU", 0.0) for found in alive]
+
+    def resource(self, name: str) -> float:
+        return float(self.ray.cluster_resources().get(name, 0.0))
 
 
 @contextlib.contextmanager
-def session(command: str, cores: int | None = None) -> Iterator[Any]:
-    """Ray on the cluster that a program has joined already, the one that RAY_ADDRESS names, or one of this machine with
-    so many cores, else all. `command`: what needs it."""
+def session(command: str, cores: int | None = None, address: str | None = None) -> Iterator[Cluster]:
+    """The cluster that this program has joined already; else the one at `address`, else at RAY_ADDRESS; else one that
+    runs on this machine; else one of this machine, with so many cores if they are given, that ends with the block.
+
+    `command`: what needs it. An address of "local" is always one of its own.
+    """
     try:
         import ray
     except ImportError:
         raise MissingExtra(command, "ray", "ray") from None
     if ray.is_initialized():
-        yield ray
+        if address is not None:
+            raise ConfigError("this program has joined a cluster of Ray already", where="--ray-address")
+        yield Cluster(ray, own=False)
         return
-    own = {} if cores is None or "RAY_ADDRESS" in os.environ else {"num_cpus": cores}
-    ray.init(
-        log_to_driver=False, logging_level=logging.WARNING, configure_logging=False, include_dashboard=False, **own
-    )
+    own = _join(ray, address or os.environ.get("RAY_ADDRESS") or None, cores)
     try:
-        yield ray
+        yield Cluster(ray, own)
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def joined(address: str | None, *, engine: str) -> Iterator[None]:
+    """What runs within uses the cluster at an address that a command was given; without one it finds its own."""
+    refuse_address(address, engine=engine)
+    if address is None:
+        yield
+        return
+    with session("--engine ray", address=address):
+        yield
+
+
+def refuse_address(address: str | None, *, engine: str) -> None:
+    if address is not None and engine != "ray":
+        raise ConfigError("is for --engine ray", where="--ray-address", fix="add --engine ray, or leave it out")
+
+
+def failed(error: Exception, *, where: Any, fix: str | None = None) -> NoReturn:
+    """What Ray raised as one of our errors; what we raised over there is raised here as it was."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, CalibrantError):
+        raise type(cause)(cause.what, where=cause.where, fix=cause.fix) from None
+    raise ModelError(f"what Ray was given failed ({said(error)})", where=where, fix=fix) from None
 
 
 def said(error: Exception) -> str:
@@ -39,3 +95,54 @@ def said(error: Exception) -> str:
         return str(cause)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:300] if lines else type(error).__name__
+
+
+def _join(ray: Any, address: str | None, cores: int | None) -> bool:
+    """True where it is our own."""
+    quiet = {"log_to_driver": False, "configure_logging": False, "include_dashboard": False}
+    own = {} if cores is None else {"num_cpus": cores}  # which Ray refuses for a cluster that exists
+
+    def start(place: str, **more: int) -> None:
+        ray.init(address=place, logging_level=logging.WARNING, **quiet, **more)
+
+    here = address is None
+    if here:
+        address = _running_here()
+    if address is None or address == LOCAL:
+        start(LOCAL, **own)
+        log.info("started a cluster of Ray on this machine for this command")
+        return True
+    try:
+        _reach(address)
+        start(address)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ModelError(
+            f"no cluster of Ray could be joined ({said(error)})",
+            where=address,
+            fix="ray status says what runs; --ray-address local starts one of its own",
+        ) from None
+    if here:
+        log.warning("joined the cluster of Ray that runs here (%s); --ray-address local starts another", address)
+    else:
+        log.info("joined the cluster of Ray at %s", address)
+    return False
+
+
+def _running_here() -> str | None:
+    """The address that Ray means by "auto". What a cluster left behind that was killed is none: Ray would try to join
+    it for minutes."""
+    from ray._private.services import get_ray_address_from_environment
+
+    try:
+        found: str = get_ray_address_from_environment("auto", None)
+        _reach(found)
+    except OSError:  # ConnectionError among them, which says that nothing runs
+        return None
+    return found
+
+
+def _reach(address: str) -> None:
+    """OSError where nobody listens. Of what is no HOST:PORT Ray says itself what it thinks."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()

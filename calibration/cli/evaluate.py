@@ -14,6 +14,7 @@ from calibrant.artifacts.foreign.outcome import Outcome
 from calibrant.calibration.cli.scores import asked, score_options
 from calibrant.calibration.cli.stakes import MARGIN, POLICY
 from calibrant.errors import CheckFailed, ConfigError, did_you_mean
+from calibrant.remote.ray_session import RAY_ADDRESS, joined
 from calibrant.remote.storage import FileOrAddress
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ _FIGURES = (".png", ".svg", ".pdf")
     show_default=True,
     help="Read the shards of a folder here, or by tasks of Ray on one machine or many: the same figures to the bit.",
 )
+@RAY_ADDRESS
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 @click.option("--json-out", type=_PATH, help="Write the JSON to a file.")
 @click.option("--report", type=_PATH, help="Write a self-contained HTML page.")
@@ -100,6 +102,7 @@ def evaluate(
     foreign: tuple[Path, ...],
     ood_fit: Path | None,
     engine: Literal["calibrant", "ray"],
+    ray_address: str | None,
     as_json: bool,
     json_out: Path | None,
     report: Path | None,
@@ -128,7 +131,7 @@ def evaluate(
         others = {
             "--target-prior": target_prior, "--adjust": adjust, "--cross-fit": cross_fit, "--require": required,
             "--ood": foreign or None, "--ood-fit": ood_fit, "--figure": figure,
-            "--engine ray": True if engine == "ray" else None,
+            "--engine ray": True if engine == "ray" else None, "--ray-address": ray_address,
         }  # fmt: skip
         refuse_options(others)
         judged = evaluate_labels(predictions, calibrators, bins=bins, asked=kind, margin=margin_of(policy, margin))
@@ -144,11 +147,11 @@ def evaluate(
     let_pass = margin_of(policy, margin)
     target_prior = _estimated(target_prior, predictions)
     formula: dict[str, Any] = {"bins": bins, "target_prior": target_prior, "adjust": adjust, "asked": kind}
-    found = _Found(
-        evaluate_files(predictions, calibrators, cross_fit=cross_fit, margin=let_pass, engine=engine, **formula),
-        bins,
-        let_pass,
-    )
+    with joined(ray_address, engine=engine):
+        models = evaluate_files(
+            predictions, calibrators, cross_fit=cross_fit, margin=let_pass, engine=engine, **formula
+        )
+    found = _Found(models, bins, let_pass)
     if compare:
         found.compare(predictions, calibrators, cross_fit=cross_fit, **formula)
     if foreign:

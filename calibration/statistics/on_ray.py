@@ -1,7 +1,7 @@
-"""Statistics of the shards of a predictions file, each by a task of Ray on one machine or many.
+"""Statistics of the shards of a predictions file, each by an actor of Ray on one machine or many.
 
-The driver adds them in the order of the shards' names, as one process does, so that the sum is the same to the bit. A
-task whose machine goes away is started again elsewhere. Of a copy from object storage each machine copies the shards
+The driver adds them in the order of the shards' names, as one process does, so that the sum is the same to the bit.
+What a machine was at that goes away is done elsewhere. Of a copy from object storage each machine copies the shards
 that it is given; other files must lie under the same path on all of them.
 """
 
@@ -15,32 +15,43 @@ from calibrant.artifacts.predictions import PredictionsFile
 from calibrant.calibration.formula import Formula
 from calibrant.calibration.statistics.sidecar import of_shard
 from calibrant.calibration.statistics.statistics import Statistics
-from calibrant.errors import CalibrantError, ModelError
-from calibrant.remote.ray_session import said, session
+from calibrant.remote.ray_pool import Pool
+from calibrant.remote.ray_session import session
 from calibrant.remote.storage import address_of, here
+
+
+class Actor:
+    def __init__(self, file: PredictionsFile, formula: Formula | None) -> None:
+        self._file, self._formula = file, formula
+
+    def ready(self) -> None:
+        return None
+
+    def work(self, place: str) -> Statistics | None:
+        shard: Path = here(place)
+        return of_shard(replace(self._file, path=shard), shard, self._formula)
 
 
 def shards_on_ray(file: PredictionsFile, formula: Formula | None) -> Iterator[Statistics | None]:
     """Of each shard in its order; None where it has no labelled row."""
-    with session("--engine ray") as ray:
-        task = ray.remote(num_cpus=1, max_retries=3)(_work)
-        ahead = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))  # results wait for their turn
-        places = [address_of(shard) or str(shard.resolve()) for shard in file.shards]
-        waiting = [task.remote(file, place, formula) for place in places[:ahead]]
-        for number in range(len(places)):
-            try:
-                found = ray.get(waiting[number])
-            except ray.exceptions.RayError as error:
-                cause = getattr(error, "cause", None)
-                if isinstance(cause, CalibrantError):
-                    raise type(cause)(cause.what, where=cause.where, fix=cause.fix) from None
-                raise ModelError(f"a task of Ray failed ({said(error)})", where=file.shards[number]) from None
-            waiting[number] = None
-            if len(waiting) < len(places):
-                waiting.append(task.remote(file, places[len(waiting)], formula))
-            yield found
-
-
-def _work(file: PredictionsFile, place: str, formula: Formula | None) -> Statistics | None:
-    shard: Path = here(place)
-    return of_shard(replace(file, path=shard), shard, formula)
+    places = [address_of(shard) or str(shard.resolve()) for shard in file.shards]
+    with session("calibrant evaluate --engine ray") as cluster:
+        count = min(len(places), max(1, int(cluster.resource("CPU"))))
+        remote = cluster.ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Actor)
+        pool = Pool(
+            cluster.ray,
+            lambda: remote.remote(file, formula),
+            places,
+            count=count,
+            where="--engine ray",
+            name=lambda place: (f"the shard {place}", place),
+            ahead=3 * count,  # results wait for their turn
+        )
+        early: dict[str, Statistics | None] = {}
+        turn = iter(places)
+        following = next(turn)
+        for place, found in pool.run():
+            early[place] = found
+            while following in early:
+                yield early.pop(following)
+                following = next(turn, "")

@@ -87,7 +87,7 @@ def predict_model(
                     append(rows)
             shown.update(span[1] - span[0])
 
-        predict_spans(order, work.fingerprint, left, actors, keep=keep)
+        predict_spans(work, left, actors, keep=keep)
     else:
         with ThreadPoolExecutor(workers or available_cores(), "decode") as pool:
             for span in left:

@@ -2,103 +2,82 @@
 
 Every actor loads the model, lists the images and predicts the parts that it is given with the code of `order`. What
 comes back is written here, part by part, so that a run that was interrupted goes on where it was and the rows stand in
-the order of the images, whichever actor was first.
+the order of the images, whichever actor was first. Only this process writes, and the pool gives it each part once, so a
+part that two actors did, as one was taken for lost, is in the file once.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-from calibrant.errors import DataError, ModelError
-from calibrant.remote.ray_session import said, session
+from calibrant.errors import DataError
+from calibrant.remote.ray_pool import Pool
+from calibrant.remote.ray_session import session
 from calibrant.serve.batch.order import Order, Part, Span, Workplace
 from calibrant.serve.engine.providers import available_cores
 
-log = logging.getLogger(__name__)
-
 CORES = 4  # of one actor where nobody says how many actors
-START_SECONDS = 300.0  # for the first actor to be ready
 
 
 class Actor:
     """One copy of the model and the threads that decode for it."""
 
     def __init__(self, order: Order, threads: int) -> None:
-        self._work = Workplace.of(order, threads=threads)
-        self._pool = ThreadPoolExecutor(threads, "decode")
+        self._order, self._threads = order, threads
 
-    def fingerprint(self) -> str:
+    def ready(self) -> str:
+        self._work = Workplace.of(self._order, threads=self._threads)
+        self._pool = ThreadPoolExecutor(self._threads, "decode")
         return self._work.fingerprint
 
-    def predict(self, span: Span) -> Part:
+    def work(self, span: Span) -> Part:
         return self._work.part(span, self._pool)
 
 
 def predict_spans(
-    order: Order, fingerprint: str, spans: Sequence[Span], actors: int | None, *, keep: Callable[[Span, Part], None]
+    work: Workplace, spans: Sequence[Span], actors: int | None, *, keep: Callable[[Span, Part], None]
 ) -> None:
     """Hands each span to an actor that is free and its part to `keep`, in the order in which they are done."""
     if not spans:
         return
-    with session("calibrant predict --engine ray", available_cores()) as ray:
-        cores = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        count = min(actors or -(-cores // CORES), len(spans))
-        threads = max(1, cores // count)
-        gpus = min(1.0, ray.cluster_resources().get("GPU", 0) / count)
-        remote = ray.remote(num_cpus=threads, num_gpus=gpus, max_restarts=3, max_task_retries=3)(Actor)
-        handles = [remote.remote(order, threads) for _ in range(count)]
-        try:
-            _spread(ray, handles, order, fingerprint, deque(spans), keep)
-        except ray.exceptions.RayError as error:
-            raise ModelError(
-                f"an actor of Ray failed ({said(error)})",
-                where="--engine ray",
-                fix="parts that are done are kept: start it again",
-            ) from None
-        finally:
-            for handle in handles:
-                with contextlib.suppress(Exception):
-                    ray.kill(handle)
 
-
-def _spread(
-    ray: Any,
-    handles: Sequence[Any],
-    order: Order,
-    fingerprint: str,
-    waiting: deque[Span],
-    keep: Callable[[Span, Part], None],
-) -> None:
-    under_way: dict[Any, tuple[Any, Span | None]] = {handle.fingerprint.remote(): (handle, None) for handle in handles}
-    joined = False
-    while under_way:
-        ready, _ = ray.wait(list(under_way), timeout=None if joined else START_SECONDS)
-        if not ready:
-            raise ModelError(
-                f"no actor was ready after {START_SECONDS:g} s: are the cluster's cores all taken?",
-                where="--engine ray",
-                fix="ray status says what is free",
+    def accept(fingerprint: str) -> None:
+        if fingerprint != work.fingerprint:
+            raise DataError(
+                "other files lie here on a machine of the cluster",
+                where=work.order.data,
+                fix="give model and images the same content and path on all of them",
             )
-        handle, span = under_way.pop(ready[0])
-        found = ray.get(ready[0])
-        if span is not None:
+
+    def name(span: Span) -> tuple[str, str | None]:
+        first, last = (work.images.ids[i] for i in (span[0], span[1] - 1))
+        return f"the part of the images {first} to {last}", first
+
+    with session("calibrant predict --engine ray", available_cores()) as cluster:
+        ray = cluster.ray
+        count, threads = layout(cluster.nodes, actors, len(spans))
+        gpus = min(1.0, cluster.resource("GPU") / count)
+        remote = ray.remote(num_cpus=threads, num_gpus=gpus, max_restarts=0, max_task_retries=0)(Actor)
+        pool = Pool(
+            ray,
+            lambda: remote.remote(work.order, threads),
+            spans,
+            count=count,
+            where="--engine ray",
+            name=name,
+            accept=accept,
+        )
+        for span, found in pool.run():
             if found.error is not None:
                 raise DataError(found.error.what, where=found.error.where, fix=found.error.fix)
             keep(span, found)
-        elif found != fingerprint:
-            raise DataError(
-                "other files lie here on a machine of the cluster",
-                where=order.data,
-                fix="give model and images the same content and path on all of them",
-            )
-        # One more than it works on, so that an actor does not wait for us.
-        for _ in range(2 if span is None else 1):
-            if waiting:
-                following = waiting.popleft()
-                under_way[handle.predict.remote(following)] = (handle, following)
-        joined = True
+
+
+def layout(nodes: Sequence[float], actors: int | None, spans: int) -> tuple[int, int]:
+    """How many actors, and of how many threads each: as many as let all of them find a place on the nodes' CPUs, which
+    an actor cannot have from two of them."""
+    cores = [int(cpus) for cpus in nodes if cpus >= 1] or [1]
+    count = min(actors or sum(-(-cpus // CORES) for cpus in cores), spans)
+    fitting = (t for t in range(max(cores), 0, -1) if sum(cpus // t for cpus in cores) >= count)
+    return count, next(fitting, 1)

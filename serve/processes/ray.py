@@ -21,6 +21,7 @@ from typing import Any
 
 from calibrant.config import build
 from calibrant.errors import ConfigError, MissingExtra, ModelError
+from calibrant.remote.ray_session import session
 from calibrant.serve.access import Access
 from calibrant.serve.config import ModelSpec, ServeConfig
 from calibrant.serve.control import Control
@@ -111,41 +112,38 @@ class Replica:
                 raise RuntimeError(f"the batcher of {model.name} has ended")
 
 
-def run(config: ServeConfig, replicas: int, *, announce: Callable[[str, list[str]], None]) -> None:
-    """Serves until SIGTERM or SIGINT. Uses the cluster that RAY_ADDRESS names, else starts Ray on this machine."""
+def run(
+    config: ServeConfig, replicas: int, *, announce: Callable[[str, list[str]], None], address: str | None = None
+) -> None:
+    """Serves until SIGTERM or SIGINT, on the cluster at an address or the one that `remote.ray_session` finds."""
     _refuse_what_ray_does_not_do(config)
+    command = "calibrant serve --engine ray"
     try:
-        import ray
         from ray import serve
     except ImportError:
-        raise MissingExtra("calibrant serve --engine ray", "ray", "ray") from None
+        raise MissingExtra(command, "ray", "ray") from None
     config = _resolved(config, replicas)
     names = _names(config)
     stop = threading.Event()
-    cluster = "RAY_ADDRESS" in os.environ
     # One core for Ray's own actors: they hardly compute, but a replica is not started where none is left.
-    cores = {} if cluster else {"num_cpus": replicas * (config.threads or 1) + 1}
-    ray.init(
-        log_to_driver=False, logging_level=logging.WARNING, configure_logging=False, include_dashboard=False, **cores
-    )
-    for number in (signal.SIGTERM, signal.SIGINT):  # here, since Ray sets its own when it starts
-        signal.signal(number, lambda *_: stop.set())
-    try:
-        serve.start(
-            http_options={"host": config.host, "port": config.port}, logging_config={"enable_access_log": False}
-        )
-        _deploy(serve, _bound(serve, config, replicas))
-        if not stop.is_set():
-            announce(f"http://{config.host}:{config.port}", names)
-        while not stop.wait(0.5):
-            pass
-    finally:
-        with contextlib.suppress(Exception):
-            if cluster:  # where others may have applications
-                serve.delete(NAME)
-            else:
-                serve.shutdown()
-        ray.shutdown()
+    with session(command, replicas * (config.threads or 1) + 1, address) as cluster:
+        for number in (signal.SIGTERM, signal.SIGINT):  # here, since Ray sets its own when it starts
+            signal.signal(number, lambda *_: stop.set())
+        try:
+            serve.start(
+                http_options={"host": config.host, "port": config.port}, logging_config={"enable_access_log": False}
+            )
+            _deploy(serve, _bound(serve, config, replicas))
+            if not stop.is_set():
+                announce(f"http://{config.host}:{config.port}", names)
+            while not stop.wait(0.5):
+                pass
+        finally:
+            with contextlib.suppress(Exception):
+                if cluster.own:
+                    serve.shutdown()
+                else:  # where others may have applications
+                    serve.delete(NAME)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import click
 
 from calibrant.errors import ConfigError
 from calibrant.overwrite import OVERWRITE, refuse_to_replace
+from calibrant.remote.ray_session import RAY_ADDRESS, joined
 from calibrant.train.known_words import KIND, LOSS, MODEL
 
 
@@ -278,6 +279,7 @@ def report(result: Any) -> str:
 )
 @click.option("--shard", default="1/1", show_default=True, metavar="I/N", help="This machine's part of the jobs.")
 @click.option("--engine", type=click.Choice(["process", "ray"]), default="process", show_default=True)
+@RAY_ADDRESS
 @click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
 def sweep(
     config: Path,
@@ -287,6 +289,7 @@ def sweep(
     rank_by: Any,
     shard: str,
     engine: Any,
+    ray_address: str | None,
     as_json: bool,
 ) -> None:
     """Compare heads: a baseline and one change at a time, a grid, or Optuna, over several seeds.
@@ -301,7 +304,8 @@ def sweep(
     from calibrant.train.heads.sweep.run import run_sweep
 
     plan = read_sweep(config, features=_caches(features), out=out, rank_by=rank_by)
-    done = run_sweep(plan, workers=workers, shard=shard, engine=engine, say=lambda line: click.echo(line, err=True))
+    with joined(ray_address, engine=engine):
+        done = run_sweep(plan, workers=workers, shard=shard, engine=engine, say=lambda line: click.echo(line, err=True))
     if done.table is None:
         click.echo(f"{done.finished} of {done.total} runs are finished; the other shards have the rest")
         return

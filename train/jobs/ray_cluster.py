@@ -1,50 +1,57 @@
-"""`--engine ray`: the same jobs as tasks of a Ray cluster whose machines share the folder of the results."""
+"""`--engine ray`: the same jobs by actors of a Ray cluster whose machines share the folder of the results."""
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from calibrant import plugins
-from calibrant.errors import CalibrantError, MissingExtra, ModelError
+from calibrant.errors import ModelError
+from calibrant.remote.ray_pool import Pool
+from calibrant.remote.ray_session import Cluster, session
 from calibrant.train.jobs.job import Job, read_result
 from calibrant.train.jobs.run import Run, work
 
 
+class Actor:
+    """A process of one core."""
+
+    def __init__(self, out: str, asked: Sequence[str]) -> None:
+        self._out, self._asked = out, asked
+
+    def ready(self) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        for source in self._asked:
+            plugins.load(source)
+
+    def work(self, job: Job) -> float | None:
+        return work(job, self._out)
+
+
 @contextmanager
 def cluster(out: Path) -> Iterator[Run]:
-    """What runs jobs on it. A task whose machine goes away is started again elsewhere.
-
-    The cluster is the one that this program has joined, the one that RAY_ADDRESS names, or one on this machine.
-    """
-    try:
-        import ray
-    except ImportError:
-        raise MissingExtra("--engine ray", "ray", "ray") from None
-    joined = ray.is_initialized()
-    if not joined:
-        cores = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": os.cpu_count() or 1}
-        quiet = {"log_to_driver": False, "configure_logging": False, "include_dashboard": False}
-        ray.init(logging_level=logging.WARNING, **quiet, **cores)
-    try:
-        task = ray.remote(num_cpus=1, max_retries=3)(on_one_core)
-        yield lambda jobs: _by_tasks(ray, task, jobs, out)
-    finally:
-        if not joined:
-            ray.shutdown()
+    """What runs jobs on it. A job whose machine goes away starts again elsewhere, at its checkpoint if it has one."""
+    with session("--engine ray") as found:
+        yield lambda jobs: _by_actors(found, jobs, out)
 
 
-def _by_tasks(ray: Any, task: Any, jobs: Sequence[Job], out: Path) -> Iterator[tuple[Job, float | None]]:
+def _by_actors(found: Cluster, jobs: Sequence[Job], out: Path) -> Iterator[tuple[Job, float | None]]:
     place = str(out.resolve())
-    waiting = {task.remote(job, place, plugins.sources()): job for job in jobs}
-    while waiting:
-        ready, _ = ray.wait(list(waiting))
-        job = waiting.pop(ready[0])
-        seconds = _got(ray, ready[0], out)
+    remote = found.ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Actor)
+    pool = Pool(
+        found.ray,
+        lambda: remote.remote(place, plugins.sources()),
+        jobs,
+        count=min(len(jobs), max(1, int(found.resource("CPU")))),
+        where=str(out),
+        name=lambda job: (f"the run {job.key}", None),
+        depth=1,  # a job takes seconds or hours: none waits behind another while somebody is idle
+        steal=False,  # of jobs that differ so much none is late, and its claim would keep a second one from it
+    )
+    for job, seconds in pool.run():
         if seconds is not None and read_result(out, job.key) is None:
             raise ModelError(
                 "a machine of the cluster wrote its result where this one does not see it",
@@ -52,28 +59,3 @@ def _by_tasks(ray: Any, task: Any, jobs: Sequence[Job], out: Path) -> Iterator[t
                 fix="give all machines the same folder under the same path",
             )
         yield job, seconds
-
-
-def on_one_core(job: Job, out: str, asked: Sequence[str] = ()) -> float | None:
-    import torch
-
-    torch.set_num_threads(1)
-    for source in asked:
-        plugins.load(source)
-    return work(job, out)
-
-
-def _got(ray: Any, reference: Any, out: Path) -> float | None:
-    try:
-        seconds: float | None = ray.get(reference)
-        return seconds
-    except ray.exceptions.RayError as error:
-        cause = getattr(error, "cause", None)
-        if isinstance(cause, CalibrantError):
-            raise type(cause)(cause.what, where=cause.where, fix=cause.fix) from None
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise ModelError(
-            f"a task of Ray failed ({lines[-1][:300] if lines else type(error).__name__})",
-            where=out,
-            fix="finished runs are kept: start it again",
-        ) from None

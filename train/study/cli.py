@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from calibrant.remote.ray_session import RAY_ADDRESS, joined
+
 if TYPE_CHECKING:
     from calibrant.train.study.file import Part
 
@@ -25,6 +27,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Processes, a thread each.")
 @click.option("--shard", default="1/1", show_default=True, metavar="I/N", help="This machine's part of the runs.")
 @click.option("--engine", type=click.Choice(["process", "ray"]), default="process", show_default=True)
+@RAY_ADDRESS
 @click.option("--reference", metavar="METHOD", help="Differences to this method in the place of the study's own.")
 @click.option("--join", is_flag=True, help="Run nothing: the table of what is finished.")
 @click.option("--json", "as_json", is_flag=True, help="The table as JSON.")
@@ -39,6 +42,7 @@ def study(
     workers: int,
     shard: str,
     engine: Any,
+    ray_address: str | None,
     reference: str | None,
     join: bool,
     as_json: bool,
@@ -80,15 +84,17 @@ def study(
         weights=weights,
         seeds=seeds,
     )
-    done = (
-        progress_of(plan, source_of(plan))
-        if join
-        else run_study(plan, workers=workers, shard=shard, engine=engine, say=lambda line: click.echo(line, err=True))
-    )
+    if join:
+        done = progress_of(plan, source_of(plan))
+    else:
+        with joined(ray_address, engine=engine):
+            done = run_study(
+                plan, workers=workers, shard=shard, engine=engine, say=lambda line: click.echo(line, err=True)
+            )
     if done.missing:
         click.echo(f"{done.finished} of {done.total} runs are finished; the same line goes on", err=True)
-    joined = join_study(plan)
-    click.echo(json.dumps(joined.to_dict(), indent=2) if as_json else text(joined))
+    found = join_study(plan)
+    click.echo(json.dumps(found.to_dict(), indent=2) if as_json else text(found))
     click.echo(f"{plan.out}: {', '.join(TABLE_FILES)}", err=True)
 
 

@@ -74,7 +74,8 @@ def test_tasks_of_ray_say_the_same_to_the_bit(tmp_path: Path, bucket: Any) -> No
         (model,) = json.loads(done.stdout)["models"]
         return model["metrics"]
 
+    ray = ("--engine", "ray", "--ray-address", "local")
     own = evaluated(str(folder))
     assert own["ece"]["value"] > 0
-    assert evaluated(str(folder), "--engine", "ray") == own
-    assert evaluated("s3://models/shards", "--engine", "ray") == own
+    assert evaluated(str(folder), *ray) == own
+    assert evaluated("s3://models/shards", *ray) == own

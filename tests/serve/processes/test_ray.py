@@ -54,8 +54,8 @@ def test_replicas_of_ray_give_the_answers_of_our_own_server(model_file: Path, ti
     assert PYTHON is not None
     with open(log, "wb") as stream:
         process = subprocess.Popen(
-            [PYTHON, "-m", "calibrant", "serve", *arguments, "--max-body", "1"], stdout=stream, stderr=stream,
-            cwd=Path(__file__).resolve().parents[3],
+            [PYTHON, "-m", "calibrant", "serve", *arguments, "--max-body", "1", "--ray-address", "local"],
+            stdout=stream, stderr=stream, cwd=Path(__file__).resolve().parents[3],
         )  # fmt: skip
     try:
         end = time.monotonic() + 240

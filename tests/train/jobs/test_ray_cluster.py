@@ -23,7 +23,8 @@ def test_without_ray_the_extra_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HERE, reason="Ray is not installed")
-def test_a_cluster_runs_what_is_missing_and_passes_errors_on(tmp_path: Path) -> None:
+def test_a_cluster_runs_what_is_missing_and_passes_errors_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "local")
     run_jobs([Square(1)], tmp_path, workers=1)
     run_jobs([Square(n) for n in range(4)], tmp_path, workers=1, engine="ray")
     assert ran(tmp_path) == [0, 1, 2, 3]
