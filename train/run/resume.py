@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from calibrant import plugins
 from calibrant.config import to_table
-from calibrant.errors import ConfigError
+from calibrant.errors import ConfigError, FormatError
 from calibrant.train.config import TrainConfig, train_config
 from calibrant.train.run.checkpoint import load_checkpoint
 from calibrant.train.run.folder import CHECKPOINT_FILE, CONFIG_FILE, read_config
@@ -38,6 +39,8 @@ def _refuse_changes(config: TrainConfig, run: Path) -> None:
     for key in sorted({*before, *now}):
         free = key in FREE_ON_RESUME or key in ("out", "data.path")  # the images themselves are compared
         grown = key == GROWS_ON_RESUME and now[key] > before[key]
+        if key == "model.weights" and before.get(key) and now[key]:  # on a cluster all paths are whole
+            before[key], now[key] = map(os.path.abspath, (before[key], now[key]))
         if not free and not grown and before.get(key) != now.get(key):
             raise ConfigError(
                 f"{key} was {before.get(key)} and is {now.get(key)}, which cannot change when a run goes on",
@@ -45,6 +48,14 @@ def _refuse_changes(config: TrainConfig, run: Path) -> None:
                 fix=f"only {', '.join(FREE_ON_RESUME)} may, and {GROWS_ON_RESUME} may grow; "
                 "start a new run for anything else",
             )
+
+
+def begun_by(run: Path, launch: str | None) -> bool:
+    """Whether the processes that are started now did so before: then they go on with the run, unasked."""
+    try:
+        return launch is not None and read_config(run).get("launch") == launch
+    except FormatError:
+        return False
 
 
 def more_epochs(config: TrainConfig) -> bool:
