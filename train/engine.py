@@ -76,8 +76,8 @@ def fit(
     `splits`: images from elsewhere than config.data.path, for example arrays in memory. `on_start` is told what is
     about to happen, and soon afterwards how long it will take.
     `resume` goes on where the folder's checkpoint stands, exactly; `overwrite` throws away a run that is there.
-    `launch` names a group of processes over its restarts, by default what torchrun calls it: a run that the same launch
-    began goes on, whatever else is asked.
+    `launch` names what is started again, by default CALIBRANT_LAUNCH or what torchrun calls its group: a run that the
+    same launch began goes on, whatever else is asked.
     """
     if config.data.path is None and splits is None:
         raise ConfigError("no data", fix="pass --data DIR or set data.path")

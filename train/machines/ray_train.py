@@ -24,8 +24,10 @@ from calibrant.remote.ray_session import said, session
 from calibrant.train.config import TrainConfig
 from calibrant.train.loop.epochs import Epoch
 from calibrant.train.machines.ray_worker import Ear, Lost, Task, train_here
+from calibrant.train.machines.torchrun import launch_name
 from calibrant.train.run.folder import CHECKPOINT_FILE
 from calibrant.train.run.results import refuse_a_run
+from calibrant.train.run.resume import begun_by
 
 COMMAND = "calibrant train --engine ray"
 # How long Ray waits for the machines that it has counted on, before it counts again what is left.
@@ -65,7 +67,8 @@ def fit_on_ray(
     if config.data.path is None:
         raise ConfigError("no data", fix="pass --data DIR or set data.path")
     config = with_whole_paths(config)
-    if not (resume or overwrite):
+    launch = launch_name() or uuid.uuid4().hex
+    if not (resume or overwrite or begun_by(config.out, launch)):
         refuse_a_run(config.out)
     with session(COMMAND, os.cpu_count()) as ray, _sealed(config.out) as seal:
         train = _ray_train()
@@ -77,9 +80,7 @@ def fit_on_ray(
             ray.get_runtime_context().get_node_id(), soft=False
         )
         ear = ray.remote(num_cpus=0, scheduling_strategy=here)(Ear).remote()
-        task = Task(
-            config, uuid.uuid4().hex, seal, ear, cores, resume, overwrite, tuple(map(_whole_source, plugins.sources()))
-        )
+        task = Task(config, launch, seal, ear, cores, resume, overwrite, tuple(map(_whole_source, plugins.sources())))
         waits = (
             f"waiting for {workers.least} or more processes: each needs {cores} free "
             f"core{'s' if cores > 1 else ''}{' and a GPU' if gpu else ''} of one machine, see ray status"
@@ -141,7 +142,7 @@ def _trainer(train: Any, task: Task, workers: Workers, own: Path, *, gpu: bool) 
             resources_per_worker=resources,
         ),
         run_config=train.RunConfig(
-            name=task.launch,
+            name=f"calibrant-{uuid.uuid4().hex}",
             storage_path=str(own),
             failure_config=train.FailureConfig(max_failures=-1),  # Losses says when to stop
             callbacks=[Losses(task.config.out / CHECKPOINT_FILE, task.ear)],

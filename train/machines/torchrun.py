@@ -17,13 +17,18 @@ import torch.distributed as dist
 
 from calibrant.errors import ModelError
 
+LAUNCH = "CALIBRANT_LAUNCH"
 WAIT_SECONDS = 300.0  # until all workers of a group are there
 _LOOK_SECONDS = 0.05
 _KEY = "calibrant"
 
 
 def launch_name() -> str | None:
-    """What is the same for every start of the group by one call of torchrun; None without torchrun."""
+    """What is the same for every start of the group: CALIBRANT_LAUNCH, which whoever starts a job again may set, or
+    else what one call of torchrun is called; None without both."""
+    given = os.environ.get(LAUNCH)
+    if given:
+        return given
     name = os.environ.get("TORCHELASTIC_RUN_ID")
     if name in (None, "none"):  # its default under the static rendezvous
         return None if name is None else f"{socket.gethostname()}:{os.getppid()}"

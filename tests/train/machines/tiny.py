@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from calibrant.artifacts.predictions import read_predictions
 
-EPOCHS = 30
+EPOCHS = 12
 # 31 images in batches of 8: the last one has 7 and is padded on the second rank.
 TOML = """
 out = "{out}"
