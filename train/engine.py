@@ -46,7 +46,7 @@ from calibrant.train.run.checkpoint import remove_leftovers
 from calibrant.train.run.folder import CHECKPOINT_FILE, CONFIG_FILE, save_model
 from calibrant.train.run.history import History
 from calibrant.train.run.results import claim, write_results
-from calibrant.train.run.resume import begun_by, more_epochs, state_to_go_on_from
+from calibrant.train.run.resume import begun_by, more_epochs, state_for_all
 from calibrant.train.run.run_record import (
     check_fingerprint,
     data_corrections,
@@ -122,7 +122,7 @@ def _fit(
         overwrite = True
     splits = read_data(config.data) if splits is None else splits
     config = resolved(config, splits, device)
-    state = state_to_go_on_from(config) if resume else None
+    state = state_for_all(config, device) if resume else None
     seed_everything(config.seed, "start")
     made = _make(config, splits, device, ranks)
     if ranks.first and state is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,8 @@ from calibrant import plugins
 from calibrant.errors import ConfigError, MissingExtra, ModelError
 from calibrant.train.config import TrainConfig
 from calibrant.train.loop.epochs import Epoch
+
+_LAST_WORD_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,17 @@ def train_here(told: dict[str, Any]) -> None:
                 where=task.config.out,
                 fix="give all machines the same folder under the same path",
             )
+        said: list[Any] = []
         fit(
             task.config,
             resume=task.resume,
             overwrite=task.overwrite,
-            on_epoch=task.ear.hear.remote,
-            on_start=task.ear.hear.remote,
+            on_epoch=lambda epoch: said.append(task.ear.hear.remote(epoch)),
+            on_start=lambda line: said.append(task.ear.hear.remote(line)),
             launch=task.launch,
         )
+        ray = sys.modules.get("ray")
+        if said and ray is not None and ray.is_initialized():
+            ray.wait(said[-1:], timeout=_LAST_WORD_SECONDS)  # which would die with this process
     except MissingExtra as error:  # which does not survive the way to the driver
         raise ConfigError(error.what, where="a machine of the cluster", fix=error.fix) from None

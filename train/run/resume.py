@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from calibrant import plugins
 from calibrant.config import to_table
-from calibrant.errors import ConfigError, FormatError
+from calibrant.errors import ConfigError, FormatError, ModelError
 from calibrant.train.config import TrainConfig, train_config
+from calibrant.train.distributed import any_rank, gather_uneven
 from calibrant.train.run.checkpoint import load_checkpoint
 from calibrant.train.run.folder import CHECKPOINT_FILE, CONFIG_FILE, read_config
 
@@ -22,6 +26,7 @@ FREE_ON_RESUME = (
     "engine.checkpoint_minutes",
     "engine.checkpoint_updates",
 )
+SIGHT_SECONDS = 60.0  # after which all machines see what one of them has written
 # What may grow: a run that is at its end goes on from there.
 GROWS_ON_RESUME = "schedule.epochs"
 
@@ -70,6 +75,26 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in table.items():
         result |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
     return result
+
+
+def state_for_all(config: TrainConfig, device: torch.device) -> dict[str, Any]:
+    """state_to_go_on_from() that is the same for all processes: a shared folder may show one of them the checkpoint
+    before the last for a while.
+    """
+    end = time.monotonic() + SIGHT_SECONDS
+    while True:
+        state = state_to_go_on_from(config)
+        at = state["position"]
+        seen = gather_uneven(torch.tensor([[at["epoch"], at["step"], at["update"]]], device=device)).tolist()
+        if all(place == seen[0] for place in seen):
+            return state
+        if any_rank(time.monotonic() > end, device):
+            raise ModelError(
+                f"processes see different checkpoints for {SIGHT_SECONDS:g} s",
+                where=config.out,
+                fix="give all machines the same folder under the same path",
+            )
+        time.sleep(1.0)
 
 
 def state_to_go_on_from(config: TrainConfig) -> dict[str, Any]:
