@@ -20,6 +20,7 @@ from calibrant.config import build
 from calibrant.serve.cli import serve
 from calibrant.serve.config_file import ConfigFile, read_config_file
 from calibrant.serve.processes import ray as ray_
+from calibrant.train.cli import train
 
 ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "deploy"
@@ -217,7 +218,7 @@ def test_values_that_mean_nothing_are_refused(value: str, named: str) -> None:
 
 def test_the_pods_of_a_ray_cluster_are_pods() -> None:
     validate = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
-    for name, key in (("service", "rayClusterConfig"), ("job", "rayClusterSpec")):
+    for name, key in (("service", "rayClusterConfig"), ("job", "rayClusterSpec"), ("train", "rayClusterSpec")):
         (found,) = documents(DEPLOY / "kuberay" / f"{name}.yaml")
         cluster = found["spec"][key]
         groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
@@ -245,19 +246,21 @@ def commands() -> dict[str, list[str]]:
     runtime = next(documents(DEPLOY / "kserve" / "runtime.yaml"))
     deployment = next(documents(DEPLOY / "kubernetes" / "server.yaml"))
     (job,) = documents(DEPLOY / "kuberay" / "job.yaml")
+    (training,) = documents(DEPLOY / "kuberay" / "train.yaml")
     unit = (DEPLOY / "systemd" / "calibrant.service").read_text()
     return {
         "compose": compose["services"]["calibrant"]["command"],
         "kuberay": job["spec"]["entrypoint"].split(),
+        "kuberay training": training["spec"]["entrypoint"].split(),
         "kserve": runtime["spec"]["containers"][0]["args"],
         "kubernetes": deployment["spec"]["template"]["spec"]["containers"][0]["args"],
         "systemd": re.findall(r"^ExecStartPre=\S+ serve (.*)$", unit, re.MULTILINE)[0].split(),
     }
 
 
-@pytest.mark.parametrize("where", ["compose", "kserve", "kuberay", "kubernetes", "systemd"])
+@pytest.mark.parametrize("where", ["compose", "kserve", "kuberay", "kuberay training", "kubernetes", "systemd"])
 def test_every_start_names_options_that_there_are(where: str) -> None:
-    command = predict if where == "kuberay" else serve
+    command = {"kuberay": predict, "kuberay training": train}.get(where, serve)
     known = {word for option in command.params for word in option.opts}
     words = [word for word in commands()[where] if word.startswith("--")]
     assert words

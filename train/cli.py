@@ -45,6 +45,18 @@ def _sides(_: click.Context, parameter: click.Parameter, text: str | None) -> in
     return numbers[0] if len(numbers) == 1 else numbers
 
 
+def _workers(_: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, int] | None:
+    """The fewest and the most."""
+    from calibrant.errors import ConfigError
+
+    if text is None:
+        return None
+    numbers = text.split(":")
+    if len(numbers) > 2 or not all(number.isdigit() for number in numbers):
+        raise ConfigError(f'"{text}" is not a number, or two like 2:4', where="--workers")
+    return (1, int(text)) if len(numbers) == 1 else (int(numbers[0]), int(numbers[1]))
+
+
 @click.command(short_help="Train a classifier on an image folder.")
 @click.argument("config", required=False, type=_PATH)
 @click.option(
@@ -90,6 +102,13 @@ def _sides(_: click.Context, parameter: click.Parameter, text: str | None) -> in
 @click.option(
     "--sync-bn", is_flag=True, default=None, help="Under torchrun: batch norm over the rows of all processes."
 )
+@click.option("--engine", type=click.Choice(["process", "ray"]), default="process", show_default=True)
+@click.option(
+    "--workers",
+    callback=_workers,
+    metavar="N|MIN:N",
+    help="With --engine ray: processes, and how few will do where some are lost (1). Default: one a GPU or machine.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> None:
     """Train an image classifier and write a run folder: weights, predictions, metrics, a checkpoint to resume from.
@@ -104,16 +123,25 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
     calibrant train --data leaves --model vit_small_patch16_224 --token-reduction evit --keep-rate 0.25 --clca
     calibrant train --resume --out runs/leaves
     calibrant train --resume --out runs/leaves --epochs 40
-    torchrun --nproc-per-node 2 -m calibrant train cub.toml
+    torchrun --nproc-per-node 2 --max-restarts 3 -m calibrant train cub.toml
+    calibrant train cub.toml --engine ray --workers 4
     """
     from calibrant.errors import ConfigError
     from calibrant.train.config import TrainConfig, train_config
+    from calibrant.train.distributed import is_first
     from calibrant.train.engine import fit
     from calibrant.train.run.folder import CHECKPOINT_FILE
     from calibrant.train.run.resume import resumed_config
     from calibrant.train.settings_table import laid_over
 
     resume, overwrite, as_json = options.pop("resume"), options.pop("overwrite"), options.pop("as_json")
+    engine, workers = options.pop("engine"), options.pop("workers")
+    if engine == "process" and workers is not None:
+        raise ConfigError(
+            "belongs to --engine ray",
+            where="--workers",
+            fix="on one machine: torchrun --nproc-per-node N -m calibrant train ...",
+        )
     flags = {k: v for k, v in options.items() if v is not None and k != "clca"}
     if options["clca"]:
         if options["token_reduction"] is None and config is None and options["recipe"] is None:
@@ -130,13 +158,20 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
         resolved = train_config(table, settings, where=config or "options")
     try:
         with _warnings_in_a_line():
-            run = fit(resolved, resume=resume, overwrite=overwrite, on_epoch=_show, on_start=_start)
+            if engine == "ray":
+                from calibrant.train.machines.ray_train import Workers, fit_on_ray
+
+                group = None if workers is None else Workers(*workers)
+                run = fit_on_ray(resolved, group, resume=resume, overwrite=overwrite, on_epoch=_show, on_start=_start)
+            else:
+                run = fit(resolved, resume=resume, overwrite=overwrite, on_epoch=_show, on_start=_start)
     except KeyboardInterrupt:
         if (resolved.out / CHECKPOINT_FILE).is_file():
             again = shlex.join(["calibrant", "train", "--resume", "--out", str(resolved.out)])
             click.echo(f"go on with: {again}", err=True)
         raise
-    _report(run, as_json=as_json)
+    if is_first():  # of the processes of torchrun
+        _report(run, as_json=as_json)
 
 
 def _table_of(config: Path | None, recipe: str | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Several processes under torchrun: who am I, and the few things that all ranks must agree on.
+"""Several processes under torchrun or Ray Train: who am I, and the few things that all ranks must agree on.
 
 Losses gather the rows of all ranks by themselves (losses/shared/gather.py), so every rank computes the same loss of
 the whole batch; the network's gradients are averaged by DistributedDataParallel and the loss's own are already equal.
@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from calibrant.errors import ConfigError
+from calibrant.train.machines.torchrun import own_store
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Ranks:
 
 @contextmanager
 def processes(device: str) -> Iterator[Ranks]:
-    """Joins the processes that torchrun started; one process alone needs nothing."""
+    """Joins the processes that torchrun started; Ray Train has joined them already, and one alone needs nothing."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1 or dist.is_initialized():
         yield (
@@ -42,7 +43,10 @@ def processes(device: str) -> Iterator[Ranks]:
         )
         return
     cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
-    dist.init_process_group("nccl" if cuda else "gloo")
+    rank = int(os.environ.get("RANK", "0"))
+    store = own_store(rank, world)
+    own = {} if store is None else {"store": store, "rank": rank, "world_size": world}
+    dist.init_process_group("nccl" if cuda else "gloo", **own)
     try:
         yield Ranks(dist.get_rank(), world, int(os.environ.get("LOCAL_RANK", "0")))
     finally:
@@ -102,6 +106,11 @@ def any_rank(flag: bool, device: torch.device) -> bool:
     t = torch.tensor([float(flag)], device=device)
     dist.all_reduce(t)
     return bool(t > 0)
+
+
+def is_first() -> bool:
+    """Whether this process speaks for its group, also before it has joined and after it has left."""
+    return int(os.environ.get("RANK", "0")) == 0
 
 
 def barrier() -> None:

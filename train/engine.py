@@ -28,7 +28,7 @@ from calibrant.train.data.pixels import BadImage, FileStore, PixelStore
 from calibrant.train.data.sources import SAMPLER_STRENGTH, donors_of, read_data, sampling_weights
 from calibrant.train.data.split import Splits
 from calibrant.train.defaults import resolved
-from calibrant.train.distributed import Ranks, barrier, pick_device, processes, same_start
+from calibrant.train.distributed import Ranks, any_rank, barrier, pick_device, processes, same_start
 from calibrant.train.evaluate import EvalSource
 from calibrant.train.loop.epochs import Epoch
 from calibrant.train.loop.frozen_head import LinearHead, can_have_one, fit_frozen_head
@@ -38,17 +38,25 @@ from calibrant.train.loop.trainer import Trainer
 from calibrant.train.losses import create_loss
 from calibrant.train.losses.prior import total_correction
 from calibrant.train.losses.shared.loss import Loss
+from calibrant.train.machines.torchrun import launch_name
 from calibrant.train.model.feature_model import FeatureModel
 from calibrant.train.model.network import build_network, zero_head
 from calibrant.train.model.synced_norm import Synced, sync_batch_norm
 from calibrant.train.run.checkpoint import remove_leftovers
-from calibrant.train.run.folder import CONFIG_FILE, save_model
+from calibrant.train.run.folder import CHECKPOINT_FILE, CONFIG_FILE, save_model
 from calibrant.train.run.history import History
 from calibrant.train.run.results import claim, write_results
-from calibrant.train.run.resume import more_epochs, state_to_go_on_from
-from calibrant.train.run.run_record import check_fingerprint, data_corrections, fingerprint_of, model_block, run_block
+from calibrant.train.run.resume import begun_by, more_epochs, state_for_all
+from calibrant.train.run.run_record import (
+    check_fingerprint,
+    data_corrections,
+    fingerprint_of,
+    model_block,
+    refuse_other_images,
+    run_block,
+)
 from calibrant.train.seeds import seed_everything
-from calibrant.train.start_line import start_line
+from calibrant.train.start_line import again_line, start_line
 
 log = logging.getLogger(__name__)
 
@@ -61,18 +69,31 @@ def fit(
     overwrite: bool = False,
     on_epoch: Callable[[Epoch], None] | None = None,
     on_start: Callable[[str], None] | None = None,
+    launch: str | None = None,
 ) -> Path:
     """Train, keep the best epoch, write predictions of the validation and test sets; gives the run folder.
 
     `splits`: images from elsewhere than config.data.path, for example arrays in memory. `on_start` is told what is
     about to happen, and soon afterwards how long it will take.
     `resume` goes on where the folder's checkpoint stands, exactly; `overwrite` throws away a run that is there.
+    `launch` names what is started again, by default CALIBRANT_LAUNCH or what torchrun calls its group: a run that the
+    same launch began goes on, whatever else is asked.
     """
     if config.data.path is None and splits is None:
         raise ConfigError("no data", fix="pass --data DIR or set data.path")
     try:
         with processes(config.engine.device) as ranks:
-            return _fit(config, ranks, splits, resume=resume, overwrite=overwrite, on_epoch=on_epoch, on_start=on_start)
+            launch = launch or launch_name()
+            return _fit(
+                config,
+                ranks,
+                splits,
+                resume=resume,
+                overwrite=overwrite,
+                on_epoch=on_epoch,
+                on_start=on_start,
+                launch=launch,
+            )
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise DataError(
@@ -92,18 +113,25 @@ def _fit(
     overwrite: bool,
     on_epoch: Callable[[Epoch], None] | None,
     on_start: Callable[[str], None] | None,
+    launch: str | None,
 ) -> Path:
     device = pick_device(config.engine.device, ranks)
+    again = any_rank(ranks.first and begun_by(config.out, launch), device)
+    if again:  # a group that died before its first checkpoint has left nothing to go on from
+        resume = resume or any_rank(ranks.first and (config.out / CHECKPOINT_FILE).is_file(), device)
+        overwrite = True
     splits = read_data(config.data) if splits is None else splits
     config = resolved(config, splits, device)
-    state = state_to_go_on_from(config) if resume else None
+    state = state_for_all(config, device) if resume else None
     seed_everything(config.seed, "start")
     made = _make(config, splits, device, ranks)
     if ranks.first and state is None:
         claim(config.out, overwrite=overwrite)
     barrier()
-    trainer = _trainer(config, splits, made, device, ranks, state)
+    trainer = _trainer(config, splits, made, device, ranks, state, launch)
     if on_start is not None and ranks.first:
+        if again and state is not None:
+            on_start(again_line(trainer.at, config.schedule.epochs, ranks.world))
         on_start(start_line(config, splits, made.network, made.preprocessing, device, trainer.parts.plan.steps))
     if state is None and ranks.world == 1:
         trainer.parts.head = _frozen_head(config, splits, made, device)
@@ -161,16 +189,23 @@ def _make(config: TrainConfig, splits: Splits, device: torch.device, ranks: Rank
 
 
 def _trainer(
-    config: TrainConfig, splits: Splits, made: _Made, device: torch.device, ranks: Ranks, state: dict[str, Any] | None
+    config: TrainConfig,
+    splits: Splits,
+    made: _Made,
+    device: torch.device,
+    ranks: Ranks,
+    state: dict[str, Any] | None,
+    launch: str | None,
 ) -> Trainer:
     """The trainer at the start of the run, or where `state` was taken."""
     run, fingerprint = config.out, fingerprint_of(made.images, ranks)
+    refuse_other_images(fingerprint, config.data.path, device)
     parts = replace(_parts(config, made, device, ranks), saliency=made.saliency, norms=made.norms)
     history = None
     if ranks.first:
         remove_leftovers(run)
         if state is None or more_epochs(config):
-            write_json(run / CONFIG_FILE, run_block(config, splits, made.preprocessing))
+            write_json(run / CONFIG_FILE, run_block(config, splits, made.preprocessing, launch))
         epochs = state["position"]["epoch"] if state is not None else 0
         history = History(run, epochs=epochs, tensorboard=config.engine.tensorboard)
 

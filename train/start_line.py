@@ -7,6 +7,7 @@ import torch
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.train.config import TrainConfig
 from calibrant.train.data.split import Splits
+from calibrant.train.loop.epochs import Position
 from calibrant.train.model.feature_model import FeatureModel
 from calibrant.train.model.weights import weights_at_hand
 
@@ -40,6 +41,12 @@ def start_line(
     ):
         parts.append("batch norm keeps the statistics of the weights")
     return "; ".join(parts)
+
+
+def again_line(at: Position, epochs: int, processes: int) -> str:
+    """Said in front of it where a group of processes was lost and started again."""
+    where = f"epoch {at.epoch + 1}/{epochs}, batch {at.step + 1}" if at.epoch < epochs else "the predictions"
+    return f"started again with {processes} process{'es' if processes > 1 else ''}: goes on at {where}"
 
 
 def _weights(config: TrainConfig) -> str:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FormatError
+from calibrant.train.run.epoch_files import FOLDER as EPOCHS_FOLDER
 from calibrant.train.run.folder import FORMAT_VERSION, read_header
 from calibrant.train.run.tensors import write_tensors
 
@@ -45,8 +46,9 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 def remove_leftovers(run: Path) -> None:
     """Temporary files that a killed process left behind."""
-    for file in run.glob(".*.tmp.*"):
-        file.unlink(missing_ok=True)
+    for folder in (run, run / EPOCHS_FOLDER, run / "predictions"):
+        for file in folder.glob(".*.tmp.*"):
+            file.unlink(missing_ok=True)
 
 
 def _flatten(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:

@@ -26,15 +26,18 @@ log = logging.getLogger(__name__)
 BAD_IMAGES_FILE = "bad-images.txt"
 
 
-def claim(run: Path, *, overwrite: bool) -> None:
-    """The run folder, empty of an earlier run."""
+def refuse_a_run(run: Path) -> None:
     if run.exists() and not run.is_dir():
         raise ConfigError("is a file; give a folder", where=run)
     if (run / CONFIG_FILE).exists():
-        if not overwrite:
-            raise ConfigError(
-                "holds a run already", where=run, fix="pass --resume to go on, --overwrite, or another --out"
-            )
+        raise ConfigError("holds a run already", where=run, fix="pass --resume to go on, --overwrite, or another --out")
+
+
+def claim(run: Path, *, overwrite: bool) -> None:
+    """The run folder, empty of an earlier run."""
+    if not overwrite or not run.is_dir():
+        refuse_a_run(run)
+    if (run / CONFIG_FILE).exists():
         for name in (MODEL_FILE, CHECKPOINT_FILE, CONFIG_FILE, "metrics.jsonl", BAD_IMAGES_FILE):
             (run / name).unlink(missing_ok=True)
         epochs = (run / EPOCHS_FOLDER).glob("epoch-*.safetensors")

@@ -22,7 +22,7 @@ from calibrant.train.augment.donors import Donors
 from calibrant.train.config import TrainConfig
 from calibrant.train.data.sources import SAMPLER_STRENGTH
 from calibrant.train.data.split import Splits
-from calibrant.train.distributed import Ranks
+from calibrant.train.distributed import Ranks, gather_uneven
 from calibrant.train.losses.prior import weight_strength
 from calibrant.train.losses.shared.loss import Loss
 from calibrant.train.model.feature_model import FeatureModel
@@ -48,13 +48,17 @@ def data_corrections(config: TrainConfig, counts: NDArray[np.int64], donors: Don
     return found
 
 
-def run_block(config: TrainConfig, splits: Splits, preprocessing: Preprocessing) -> dict[str, Any]:
+def run_block(
+    config: TrainConfig, splits: Splits, preprocessing: Preprocessing, launch: str | None = None
+) -> dict[str, Any]:
+    """`launch`: who began the run, so that a group of processes that is started again knows its own."""
     sets = {"train": splits.train, "val": splits.val, "test": splits.test}
     return {
         "kind": "run", "format_version": FORMAT_VERSION, "config": to_table(config),
         "class_names": list(splits.class_names), "preprocessing": preprocessing.to_dict(),
         "images": {name: len(images) for name, images in sets.items() if images is not None},
         "environment": environment(), "plugins": [p.to_dict() for p in plugins.loaded()],
+        **({} if launch is None else {"launch": launch}),
     }  # fmt: skip
 
 
@@ -115,6 +119,17 @@ def fingerprint_of(images: ImageSet, ranks: Ranks) -> dict[str, Any]:
         "training images": hashlib.sha256(listing).hexdigest()[:16], "processes": ranks.world,
         "threads": env["threads"], "torch version": env["torch"],
     }  # fmt: skip
+
+
+def refuse_other_images(fingerprint: Mapping[str, Any], where: Path | None, device: torch.device) -> None:
+    """Processes on several machines must read one data set: each takes its part of the same list."""
+    own = torch.tensor([int(fingerprint["training images"], 16) >> 1], device=device)
+    if len(set(gather_uneven(own).tolist())) > 1:
+        raise DataError(
+            "the processes find different training images",
+            where=where,
+            fix="give all machines the same data under the same path",
+        )
 
 
 def check_fingerprint(old: dict[str, Any], new: dict[str, Any], run: Path) -> None:

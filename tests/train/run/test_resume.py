@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
-from calibrant.errors import ConfigError, DataError
+from calibrant.errors import ConfigError, DataError, ModelError
 from calibrant.train import TrainConfig, fit
+from calibrant.train.run import resume
 from calibrant.train.run.folder import MODEL_FILE
 from calibrant.train.run.resume import resumed_config
 
@@ -81,3 +83,20 @@ def test_a_run_of_an_earlier_version_goes_on_though_it_lacks_newer_settings(smal
     before = (run / MODEL_FILE).read_bytes()
     assert fit(resumed_config(run, []), resume=True) == run
     assert (run / MODEL_FILE).read_bytes() == before  # it was finished: nothing to train
+
+
+def test_processes_wait_until_a_shared_folder_shows_all_of_them_the_same_checkpoint(
+    small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small("schedule.epochs=1")
+    fit(config)
+    (config,) = [resumed_config(config.out)]
+    late = [torch.tensor([[0, 0, 0], [1, 0, 3]]), torch.tensor([[1, 0, 3], [1, 0, 3]])]
+    monkeypatch.setattr(resume, "gather_uneven", lambda own: late.pop(0))
+    monkeypatch.setattr(resume.time, "sleep", lambda seconds: None)
+    assert resume.state_for_all(config, torch.device("cpu"))["position"]["epoch"] == 1
+    assert late == []
+    monkeypatch.setattr(resume, "gather_uneven", lambda own: torch.tensor([[0, 0, 0], [1, 0, 3]]))
+    monkeypatch.setattr(resume, "SIGHT_SECONDS", -1.0)
+    with pytest.raises(ModelError, match="processes see different checkpoints"):
+        resume.state_for_all(config, torch.device("cpu"))

@@ -1,0 +1,80 @@
+"""Run by test_ray_train.py in a process of its own: a cluster of three nodes of one core, of which two are lost.
+
+Prints what was killed when and when the group was there again, as JSON. The driver is on a head without cores.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster
+
+from calibrant.config import read_toml
+from calibrant.errors import CalibrantError
+from calibrant.train.config import train_config
+from calibrant.train.machines.ray_train import Workers, fit_on_ray
+from tests.train.machines.tiny import children, epochs_of, kill, wait_for_epoch
+
+KILLS = ((3, "process"), (6, "machine"), (9, "machine"))
+
+
+def main(file: Path) -> dict[str, Any]:
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    machines = [cluster.add_node(num_cpus=1) for _ in range(3)]
+    ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+    config = train_config(read_toml(file))
+    try:
+        other = replace(config, data=replace(config.data, layout="cub"), out=config.out.with_name("refused"))
+        fit_on_ray(other, Workers(1, 1))
+        refused = "was not"
+    except CalibrantError as error:
+        refused = str(error)
+    events: list[tuple[float, str]] = []
+    over = threading.Event()
+
+    def lose() -> None:
+        for epoch, what in KILLS:
+            wait_for_epoch(config.out, epoch, lambda: not over.is_set())
+            machine, pid = next((m, p) for m in machines for p in _trainers(m))
+            if what == "process":
+                kill(pid)
+            else:
+                machines.remove(machine)
+                cluster.remove_node(machine, allow_graceful=False)
+            events.append((time.monotonic(), f"{what} killed after epoch {max(epochs_of(config.out))}"))
+
+    thread = threading.Thread(target=lose)
+    thread.start()
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if line.startswith(("started again", "process ")):
+            events.append((time.monotonic(), line))
+
+    try:
+        fit_on_ray(config, Workers(1, 2), on_start=say)
+    finally:
+        over.set()
+        thread.join()
+        ray.shutdown()
+        cluster.shutdown()
+    begun = events[0][0] if events else 0.0
+    return {"refused": refused, "said": said, "events": [(round(at - begun, 1), what) for at, what in events]}
+
+
+def _trainers(machine: Any) -> list[int]:
+    """The processes of that node's raylet which train."""
+    raylet = machine.all_processes["raylet"][0].process.pid
+    return [pid for pid in children(raylet) if "TrainWorker" in Path(f"/proc/{pid}/cmdline").read_text()]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main(Path(sys.argv[1]))) + "\n")

@@ -1,0 +1,72 @@
+"""What torchrun leaves to its workers: a name for the launch, and a store that remembers too much.
+
+The store of torchrun's agent outlives a restart of the workers, and with it the addresses of those that died. Gloo and
+NCCL look those up under the same keys each time, so that a restarted worker calls a dead one (torch 2.15, under the
+c10d rendezvous and the static one alike). Hence each start of the group agrees on keys of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from calibrant.errors import ModelError
+
+LAUNCH = "CALIBRANT_LAUNCH"
+WAIT_SECONDS = 300.0  # until all workers of a group are there
+_LOOK_SECONDS = 0.05
+_KEY = "calibrant"
+
+
+def launch_name() -> str | None:
+    """What is the same for every start of the group: CALIBRANT_LAUNCH, which whoever starts a job again may set, or
+    else what one call of torchrun is called; None without both."""
+    given = os.environ.get(LAUNCH)
+    if given:
+        return given
+    name = os.environ.get("TORCHELASTIC_RUN_ID")
+    if name in (None, "none"):  # its default under the static rendezvous
+        return None if name is None else f"{socket.gethostname()}:{os.getppid()}"
+    return name
+
+
+def own_store(rank: int, world: int) -> dist.Store | None:
+    """A part of the agent's store that no earlier start of the group has written into; None where there is no agent."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(address, port, world, is_master=False, timeout=timedelta(seconds=WAIT_SECONDS))
+    return dist.PrefixStore(f"{_KEY}/{meeting(store, rank, world)}", store)
+
+
+def meeting(store: dist.Store, rank: int, world: int, *, seconds: float = WAIT_SECONDS) -> str:
+    """A name that this start of the group alone has, the same on all ranks.
+
+    The first rank proposes one, the others answer with a name each, and it confirms by listing them. Whoever does not
+    find himself in the list has read what the dead left, and looks again. The agents' count of restarts would not do:
+    on several machines they count differently.
+    """
+    me = uuid.uuid4().hex
+    if rank == 0:
+        store.set(f"{_KEY}/proposed", me)
+        others = [store.get(f"{_KEY}/{me}/{r}").decode() for r in range(1, world)]
+        store.set(f"{_KEY}/{me}/all", " ".join([me, *others]))
+        return me
+    end = time.monotonic() + seconds
+    answered = ""
+    while time.monotonic() < end:
+        if store.check([f"{_KEY}/proposed"]):
+            proposed = store.get(f"{_KEY}/proposed").decode()
+            if proposed != answered:
+                store.set(f"{_KEY}/{proposed}/{rank}", me)
+                answered = proposed
+            confirmed = f"{_KEY}/{proposed}/all"
+            if store.check([confirmed]) and me in store.get(confirmed).decode().split():
+                return proposed
+        time.sleep(_LOOK_SECONDS)
+    raise ModelError(f"the first of {world} processes was not there after {seconds:g} s", where=f"process {rank}")
