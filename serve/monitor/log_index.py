@@ -33,11 +33,13 @@ class Index:
 
     def __init__(self) -> None:
         self._parts: list[_Part] = []
+        self._segments: dict[Path, Path] = {}  # one object for each, however often a reader lists the folder
 
     def add(self, path: Path, offset: int, ids: Sequence[str]) -> None:
         if not self._parts or self._parts[-1].rows + len(ids) > _OPEN_ROWS:
             self._put_away()
             self._parts.append(_Part(len(ids)))
+        path = self._segments.setdefault(path, path)
         self._parts[-1].add(path, offset, _keys(ids))
 
     def places(self, id_: str) -> Iterator[tuple[Path, int]]:
@@ -49,7 +51,9 @@ class Index:
     def _put_away(self) -> None:
         if self._parts:
             self._parts[-1].to_disk()
-        self._parts = [part for part in self._parts if any(map(is_there, part.paths))]
+        there = {path for path in {path for part in self._parts for path in part.paths} if is_there(path)}
+        self._parts = [part for part in self._parts if not there.isdisjoint(part.paths)]
+        self._segments = {path: path for part in self._parts for path in part.paths}
         small = [part for part in self._parts if not part.joined]
         if len(small) >= _PARTS:
             whole = _Part.of(small)
@@ -62,7 +66,7 @@ class _Part:
 
     def __init__(self, rows: int) -> None:
         self.rows = self._sorted = 0
-        self.paths: list[Path] = []
+        self.paths: list[Path] = []  # each once
         self.joined = False
         self._path, self._offset = array("i"), array("q")  # of each block
         self._entries = np.empty(max(1024, rows), np.uint64)
@@ -77,26 +81,31 @@ class _Part:
             entries, path, offset = part._all()
             end = whole.rows + part.rows
             whole._entries[whole.rows : end] = entries + np.uint64(len(whole._offset))
-            whole._path.extend((path + len(whole.paths)).tolist())
-            whole._offset.extend(offset.tolist())
-            whole.paths += part.paths
+            numbers = np.array([whole._number(path) for path in part.paths], np.int32)
+            whole._path.frombytes(numbers[path].tobytes())
+            whole._offset.frombytes(offset.tobytes())
             whole.rows = end
         return whole
 
     def add(self, path: Path, offset: int, keys: NDArray[np.uint64]) -> None:
-        if not self.paths or self.paths[-1] != path:
-            self.paths.append(path)
         end = self.rows + len(keys)
         if end > len(self._entries):
             grown = np.empty(max(end, min(2 * len(self._entries), _OPEN_ROWS)), np.uint64)
             grown[: self.rows] = self._entries[: self.rows]
             self._entries = grown
         self._entries[self.rows : end] = keys | np.uint64(len(self._offset))
-        self._path.append(len(self.paths) - 1)
+        self._path.append(self._number(path))
         self._offset.append(offset)
         self.rows = end
         if self.rows - self._sorted >= _UNSORTED:
             self._sort()
+
+    def _number(self, path: Path) -> int:
+        """Its place among the few segments of the part. Several workers write at a time, so blocks of one do not
+        follow one another."""
+        if path not in self.paths:
+            self.paths.append(path)
+        return self.paths.index(path)
 
     def _sort(self) -> None:
         self._entries[: self.rows].sort()
