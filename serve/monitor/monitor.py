@@ -80,8 +80,9 @@ class Monitor:
         self.alarms = Alarms(len(model.classes), watch)
         self._restored = threading.Event()
         self._restored.set()
-        self._known_labels = KnownLabels()
-        self._chosen_labels = KnownLabels()  # of rows that are no random sample
+        folder = None if writer is None else writer.folder
+        self._known_labels = KnownLabels(folder)
+        self._chosen_labels = KnownLabels(folder)  # of rows that are no random sample
         self.trial: Labelled | None = None  # rows with a label, while a canary runs
         self.rows = self.labels = 0
         self.not_finite = 0  # rows whose answer was no distribution
