@@ -87,9 +87,10 @@ class RecentRows:
 
 
 class ServedRows:
-    def __init__(self, model: feedback.Model) -> None:
+    def __init__(self, model: feedback.Model, recent: int | None = None) -> None:
+        """`recent`: rows in memory; as many as `RECENT_BYTES` hold, up to 20,000, unless given."""
         self._model = model
-        self._recent = RecentRows(max(100, min(20_000, RECENT_BYTES // (4 * len(model.classes)))))
+        self._recent = RecentRows(recent or max(100, min(20_000, RECENT_BYTES // (4 * len(model.classes)))))
         self._index = Index()
 
     def logged(self, path: Path, offset: int, ids: Sequence[str]) -> None:
