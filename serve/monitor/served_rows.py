@@ -64,9 +64,9 @@ class RecentRows:
         starts = 1 << (self.most - 1).bit_length()
         self._low = starts - 1
         self._rows = np.empty((self.most, classes), np.float32)
-        self._key = memoryview(np.empty(self.most, np.uint64))
-        self._before = memoryview(np.empty(self.most, np.int32))
-        self._newest = memoryview(np.full(starts, _NONE, np.int32))
+        self._key = np.empty(self.most, np.uint64).data
+        self._before = np.empty(self.most, np.int32).data
+        self._newest = np.full(starts, _NONE, np.int32).data
 
     def _find(self, key: int) -> int:
         place = self._newest[key & self._low]
