@@ -24,14 +24,16 @@ _NONE = -1  # of a label that was taken back
 class KnownLabels:
     """By 64 bits of the id's hash: among ten million labels two share one with a chance of 3 in a million.
 
-    In files without a name, which end with the process, of 24 bytes a label; what the disk does not take is held in
-    memory.
+    In a file without a name, which ends with the process, of 24 bytes a label; what the disk does not take is held in
+    memory. The file is a row of tables, each filled before the next begins. In a table a key lies in the slot of its
+    high bits or the next free one behind.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """`folder`: of the files; the system's own for such files unless given."""
+        """`folder`: of the file; the system's own for such files unless given."""
         self._folder = folder
-        self._tables: list[_Table] = []
+        self._fd: int | None = None
+        self._filled: list[int] = []  # slots of each table
         self._held: dict[int, int] = {}
         self._count = 0
 
@@ -42,7 +44,7 @@ class KnownLabels:
         return self.get(id_) is not None
 
     def get(self, id_: str) -> int | None:
-        label = self._place(_key(id_))[0]
+        label = self._find(_key(id_))[0]
         return None if label == _NONE else label
 
     def update(self, labels: Mapping[str, int]) -> None:
@@ -55,15 +57,16 @@ class KnownLabels:
 
     def _set(self, id_: str, label: int) -> None:
         key = _key(id_)
-        was, table, slot = self._place(key)
+        was, table, slot = self._find(key)
         self._count += (label != _NONE) - (was not in (None, _NONE))
         try:
             if table is None:
-                if not self._tables or 2 * self._tables[-1].filled >= _SLOTS:
-                    self._tables.append(_Table(self._folder))
-                table = self._tables[-1]
-                slot = table.find(key)[1]
-            table.put(slot, key, label, new=was is None)
+                table = self._open_table()
+                slot = self._find_in(table, key)[1]
+                self._write(table, slot, _SLOT.pack(key, label))
+                self._filled[table] += 1
+            else:
+                self._write(table, slot, _SLOT.pack(key, label))
         except OSError as error:
             if not self._held:
                 log.warning("labels that are known stay in memory: %s", error)
@@ -71,31 +74,22 @@ class KnownLabels:
         else:
             self._held.pop(key, None)
 
-    def _place(self, key: int) -> tuple[int | None, _Table | None, int]:
+    def _find(self, key: int) -> tuple[int | None, int | None, int]:
         """The label of a key, and the table and slot where it lies on disk."""
         held = self._held.get(key)
-        for table in reversed(self._tables):
-            label, slot = table.find(key)
+        for table in reversed(range(len(self._filled))):
+            label, slot = self._find_in(table, key)
             if label is not None:
                 return label if held is None else held, table, slot
         return held, None, 0
 
-
-class _Table:
-    """A key lies in the slot of its high bits or the next free one behind."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.filled = 0
-        file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115, it lives as long as the table
-        weakref.finalize(self, file.close)
-        self._fd = file.fileno()
-        os.ftruncate(self._fd, _SLOTS * _SLOT.size)  # free slots take no room on most disks
-
-    def find(self, key: int) -> tuple[int | None, int]:
-        """Its label, if it is here, and the slot where it is or would be."""
+    def _find_in(self, table: int, key: int) -> tuple[int | None, int]:
+        """Its label, if it is in this table, and the slot where it is or would be."""
+        assert self._fd is not None
         slot = key * _SLOTS >> 64
         while True:
-            data = os.pread(self._fd, _READ * _SLOT.size, slot * _SLOT.size)
+            many = min(_READ, _SLOTS - slot)
+            data = os.pread(self._fd, many * _SLOT.size, (table * _SLOTS + slot) * _SLOT.size)
             for found, label in _SLOT.iter_unpack(data):
                 if found == key:
                     return label, slot
@@ -104,10 +98,23 @@ class _Table:
                 slot += 1
             slot %= _SLOTS
 
-    def put(self, slot: int, key: int, label: int, *, new: bool) -> None:
-        if os.pwrite(self._fd, _SLOT.pack(key, label), slot * _SLOT.size) < _SLOT.size:
+    def _open_table(self) -> int:
+        """One with room."""
+        if self._fd is None:
+            file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115, it lives as long as this
+            weakref.finalize(self, file.close)
+            self._fd = file.fileno()
+        if not self._filled or 2 * self._filled[-1] >= _SLOTS:
+            os.ftruncate(
+                self._fd, (len(self._filled) + 1) * _SLOTS * _SLOT.size
+            )  # free slots take no room on most disks
+            self._filled.append(0)
+        return len(self._filled) - 1
+
+    def _write(self, table: int, slot: int, data: bytes) -> None:
+        assert self._fd is not None
+        if os.pwrite(self._fd, data, (table * _SLOTS + slot) * _SLOT.size) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.filled += new
 
 
 def _key(id_: str) -> int:

@@ -53,7 +53,7 @@ def test_labels_leave_nothing_in_memory(tmp_path: Path) -> None:
         known.update({f"{start + k}": k % 3 for k in range(500)})
     assert len(known) == 70_000
     assert known.get("69999") == 499 % 3
-    assert len(known._tables) == 3
+    assert len(known._filled) == 3
     assert known._held == {}
 
 
