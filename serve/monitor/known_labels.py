@@ -10,6 +10,7 @@ import tempfile
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 from calibrant.serve.monitor.log_index import hashes
 
@@ -32,7 +33,7 @@ class KnownLabels:
     def __init__(self, folder: Path | None = None) -> None:
         """`folder`: of the file; the system's own for such files unless given."""
         self._folder = folder
-        self._fd: int | None = None
+        self._file: IO[bytes] | None = None
         self._filled: list[int] = []  # slots of each table
         self._held: dict[int, int] = {}
         self._count = 0
@@ -85,11 +86,14 @@ class KnownLabels:
 
     def _find_in(self, table: int, key: int) -> tuple[int | None, int]:
         """Its label, if it is in this table, and the slot where it is or would be."""
-        assert self._fd is not None
+        assert self._file is not None
         slot = key * _SLOTS >> 64
         while True:
             many = min(_READ, _SLOTS - slot)
-            data = os.pread(self._fd, many * _SLOT.size, (table * _SLOTS + slot) * _SLOT.size)
+            self._file.seek((table * _SLOTS + slot) * _SLOT.size)
+            data = self._file.read(many * _SLOT.size)
+            if not data:
+                raise OSError(errno.EIO, "the known labels are cut off")
             for found, label in _SLOT.iter_unpack(data):
                 if found == key:
                     return label, slot
@@ -100,20 +104,19 @@ class KnownLabels:
 
     def _open_table(self) -> int:
         """One with room."""
-        if self._fd is None:
+        if self._file is None:
             file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115, it lives as long as this
             weakref.finalize(self, file.close)
-            self._fd = file.fileno()
+            self._file = file
         if not self._filled or 2 * self._filled[-1] >= _SLOTS:
-            os.ftruncate(
-                self._fd, (len(self._filled) + 1) * _SLOTS * _SLOT.size
-            )  # free slots take no room on most disks
+            self._file.truncate((len(self._filled) + 1) * _SLOTS * _SLOT.size)  # free slots take no room on most disks
             self._filled.append(0)
         return len(self._filled) - 1
 
     def _write(self, table: int, slot: int, data: bytes) -> None:
-        assert self._fd is not None
-        if os.pwrite(self._fd, data, (table * _SLOTS + slot) * _SLOT.size) < len(data):
+        assert self._file is not None
+        self._file.seek((table * _SLOTS + slot) * _SLOT.size)
+        if self._file.write(data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import errno
-import os
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,17 +13,20 @@ from calibrant.serve.monitor import known_labels
 from calibrant.serve.monitor.known_labels import KnownLabels
 
 
-def _room_for(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a disk that takes so many labels, and none of them anew."""
-    left, pwrite = [writes], os.pwrite
+class _Full:
+    """A file on a disk that takes so many writes, and then half of one and no more."""
 
-    def write(fd: int, data: bytes, at: int) -> int:
-        left[0] -= 1
-        if left[0] < 0:
+    def __init__(self, room: int, **how: Any) -> None:
+        self._room, self._file = room, tempfile.TemporaryFile(**how)  # noqa: SIM115
+        self.seek, self.read, self.truncate, self.close = (
+            self._file.seek, self._file.read, self._file.truncate, self._file.close
+        )  # fmt: skip
+
+    def write(self, data: bytes) -> int:
+        self._room -= 1
+        if self._room < -1:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return pwrite(fd, data, at)
-
-    monkeypatch.setattr(known_labels.os, "pwrite", write)
+        return self._file.write(data if self._room >= 0 else data[:6])
 
 
 @pytest.mark.parametrize("room", [None, 1000, 0])
@@ -30,7 +35,8 @@ def test_it_says_what_a_dict_would_say(tmp_path: Path, room: int | None, monkeyp
     monkeypatch.setattr(known_labels, "_SLOTS", 256)
     monkeypatch.setattr(known_labels, "_READ", 4)
     if room is not None:
-        _room_for(room, monkeypatch)
+        full = SimpleNamespace(TemporaryFile=lambda **how: _Full(room, **how))
+        monkeypatch.setattr(known_labels, "tempfile", full)
     rng, known, expected = np.random.default_rng(0), KnownLabels(tmp_path), dict[str, int]()
     for _ in range(400):
         given = {f"row {k}": int(rng.integers(12)) for k in rng.integers(0, 6000, 20)}
