@@ -1,8 +1,10 @@
-"""Reads what `--baseline` names: labelled predictions that were held out in training."""
+"""What counts as normal: `--baseline`, labelled predictions held out in training; and what the alarms are set to."""
 
 from __future__ import annotations
 
 import logging
+import math
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +13,28 @@ from numpy.typing import NDArray
 from calibrant.artifacts.feedback_logits import refuse_cut
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.artifacts.predictions import Predictions, read_predictions
+from calibrant.calibration.monitoring.alarms import Watch
 from calibrant.calibration.monitoring.baseline import KnownRows
 from calibrant.calibration.monitoring.calibration_alarm import CalibrationSettings
+from calibrant.calibration.monitoring.drift_alarm import DriftSettings
 from calibrant.errors import DataError
 from calibrant.serve.engine.deployed_formula import DeployedFormula
+from calibrant.serve.monitor.config import MonitorConfig
+from calibrant.serve.monitor.features import ServedFeatures
 
 log = logging.getLogger(__name__)
+
+
+def watch_of(config: MonitorConfig, given: KnownRows | None, features: ServedFeatures | None = None) -> Watch:
+    """From now on. To the millisecond below, as predictions are logged."""
+    return Watch.given(
+        math.floor(time.time() * 1e3) / 1e3,
+        CalibrationSettings(alpha=config.alpha, horizon=config.horizon),
+        DriftSettings(alpha=config.alpha),
+        given,
+        config.window,
+        None if features is None else features.watch,
+    )
 
 
 def read_baseline(path: Path, card: ModelCard) -> KnownRows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ from calibrant.calibration.monitoring.watched_features import WatchedFeatures
 from calibrant.errors import DataError
 from calibrant.serve.engine.session import Session
 
+log = logging.getLogger(__name__)
+
 OUTPUT = "features"
+_FIX = "make it with the deployed file: calibrant predict MODEL.onnx --features ..."
 MOST_BYTES = 64 << 20  # of features that wait for the monitor's thread
 
 Rows = NDArray[np.float32]
@@ -38,7 +42,7 @@ class ServedFeatures:
             kind = f"{spec.datatype} {list(spec.shape)}"
             return cls(None, f"its output `{OUTPUT}` is {kind}, not a row of numbers of a fixed length: not watched")
         width = int(spec.shape[1])
-        normal = None if baseline is None else _features_of(baseline, width)
+        normal = None if baseline is None else _features_of(baseline, width, sha256)
         found = WatchedFeatures.of(normal, width, seed=int(sha256[:12] or "0", 16))
         if found.watch.normal is not None:
             return cls(found, f"compared with {len(normal):,} rows of the baseline" if normal is not None else "")
@@ -81,15 +85,25 @@ class ServedFeatures:
         return {"watched": self.watched, "said": self.said, "rows_without": self.rows_without}
 
 
-def _features_of(path: Path, width: int) -> Rows | None:
-    """Of every row, labelled or not; None where the file holds none."""
-    features = read_predictions(path, features=True).features
+def _features_of(path: Path, width: int, sha256: str) -> Rows | None:
+    """Of every row, labelled or not; None where the file holds none. Another export of the same network, such as int8,
+    moves features, and what is normal would be off from the first row."""
+    rows = read_predictions(path, features=True)
+    features, made_by = rows.features, rows.source.model.get("onnx_sha256")
     if features is None:
         return None
     if features.shape[1] != width:
         raise DataError(
             f"has {features.shape[1]:,} features a row, and the model puts out {width:,}",
             where=path,
-            fix="make it with the deployed file: calibrant predict MODEL.onnx --features ...",
+            fix=_FIX,
+        )
+    if not made_by:
+        log.warning("%s: does not say which file its features are of; they must be of the one that is served", path)
+    elif made_by != sha256:
+        raise DataError(
+            f"its features are of another file ({str(made_by)[:12]}...) than the served one ({sha256[:12]}...)",
+            where=path,
+            fix=_FIX,
         )
     return features[np.isfinite(features).all(axis=1)]

@@ -1,4 +1,4 @@
-"""Predictions of other processes, read from the feedback log while they write it."""
+"""What the feedback log says: of an earlier start, and of other processes while they write it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from typing import Any
 
 from calibrant.artifacts import feedback_scores
 from calibrant.artifacts.feedback_logits import decode
-from calibrant.artifacts.feedback_records import PARQUET, records_from, segment_name, segments
+from calibrant.artifacts.feedback_records import (
+    CHOSEN,
+    LABELS,
+    PARQUET,
+    records,
+    records_from,
+    segment_name,
+    segments,
+)
 from calibrant.serve.monitor.monitor import Monitor
 
 log = logging.getLogger(__name__)
@@ -70,3 +78,37 @@ class LogFollower:
 def _end(path: Path) -> int:
     """Behind all that is there."""
     return _ALL if path.name.endswith(PARQUET) else path.stat().st_size
+
+
+def restore_later(monitor: Monitor, folder: Path) -> None:
+    """In a thread of its own: a large log must not hold up the start. Labels wait until it is done."""
+    monitor.restored.clear()
+
+    def work() -> None:
+        try:
+            restore(monitor, folder)
+        except Exception:
+            log.exception("%s: the earlier log cannot be read; labels for its predictions will be unknown", folder)
+        finally:
+            monitor.restored.set()
+
+    threading.Thread(target=work, name="restore", daemon=True).start()
+
+
+def restore(monitor: Monitor, folder: Path) -> None:
+    """Reads an earlier log of a model, so that its predictions can get labels and no label counts twice.
+
+    Labels of what an older file of the same name served go to the log, not into this file's figures.
+    """
+    name, files = monitor.model.name, {monitor.model.sha256}
+    for path in segments(folder):
+        if monitor.writer is not None and path == monitor.writer.path:
+            continue
+        for offset, record in records(path):
+            if record["record"] == "model" and record["model"] == name:
+                files.add(record["sha256"])
+            elif record["record"] == "predictions" and record["sha256"] in files:
+                with monitor.locked():
+                    monitor.served_rows.logged(path, offset, record["ids"])
+            elif record["record"] in (LABELS, CHOSEN) and record["model"] == name:
+                monitor.knew(record)

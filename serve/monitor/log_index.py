@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
-import os
+import mmap
 import tempfile
 import weakref
-from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,15 +29,20 @@ _REACH = 1 << 10  # entries to both sides of where an id should lie
 
 class Index:
     """8 bytes a row and 12 a block, in parts of a fixed size, for as long as the log has them. The last part is in
-    memory, the others in files without a name in the log's own folder, which end with the process."""
+    memory, the others in files without a name in the log's own folder, which end with the process. For one thread at a
+    time."""
 
     def __init__(self) -> None:
         self._parts: list[_Part] = []
+        self._segments: dict[Path, Path] = {}  # one object for each, however often a reader lists the folder
 
     def add(self, path: Path, offset: int, ids: Sequence[str]) -> None:
+        if not ids:
+            return
         if not self._parts or self._parts[-1].rows + len(ids) > _OPEN_ROWS:
             self._put_away()
-            self._parts.append(_Part(len(ids)))
+            self._parts.append(_Part(max(len(ids), _OPEN_ROWS), _OPEN_ROWS))
+        path = self._segments.setdefault(path, path)
         self._parts[-1].add(path, offset, _keys(ids))
 
     def places(self, id_: str) -> Iterator[tuple[Path, int]]:
@@ -49,7 +54,9 @@ class Index:
     def _put_away(self) -> None:
         if self._parts:
             self._parts[-1].to_disk()
-        self._parts = [part for part in self._parts if any(map(is_there, part.paths))]
+        there = {path for path in {path for part in self._parts for path in part.paths} if is_there(path)}
+        self._parts = [part for part in self._parts if not there.isdisjoint(part.paths)]
+        self._segments = {path: path for part in self._parts for path in part.paths}
         small = [part for part in self._parts if not part.joined]
         if len(small) >= _PARTS:
             whole = _Part.of(small)
@@ -60,43 +67,41 @@ class Index:
 class _Part:
     """An entry is the high bits of the id's hash and the number of its block."""
 
-    def __init__(self, rows: int) -> None:
-        self.rows = self._sorted = 0
-        self.paths: list[Path] = []
+    def __init__(self, most_rows: int, most_blocks: int) -> None:
+        self.rows = self.blocks = self._sorted = 0
+        self.paths: list[Path] = []  # each once
         self.joined = False
-        self._path, self._offset = array("i"), array("q")  # of each block
-        self._entries = np.empty(max(1024, rows), np.uint64)
+        self._path, self._offset = _room(most_blocks, np.int32), _room(most_blocks, np.int64)  # of each block
+        self._entries = _room(most_rows, np.uint64)
         self._file: IO[bytes] | None = None  # then it holds these three, in the order entries, paths, offsets
 
     @classmethod
     def of(cls, parts: Sequence[_Part]) -> _Part:
         """One of several, the oldest first."""
-        whole = cls(sum(part.rows for part in parts))
+        whole = cls(sum(part.rows for part in parts), sum(part.blocks for part in parts))
         whole.joined = True
         for part in parts:
-            entries, path, offset = part._all()
-            end = whole.rows + part.rows
-            whole._entries[whole.rows : end] = entries + np.uint64(len(whole._offset))
-            whole._path.extend((path + len(whole.paths)).tolist())
-            whole._offset.extend(offset.tolist())
-            whole.paths += part.paths
-            whole.rows = end
+            rows, blocks = slice(whole.rows, whole.rows + part.rows), slice(whole.blocks, whole.blocks + part.blocks)
+            part._copy(whole._entries[rows], whole._path[blocks], whole._offset[blocks])
+            whole._entries[rows] += np.uint64(whole.blocks)
+            whole._path[blocks] = np.array([whole._number(path) for path in part.paths], np.int32)[whole._path[blocks]]
+            whole.rows, whole.blocks = rows.stop, blocks.stop
         return whole
 
     def add(self, path: Path, offset: int, keys: NDArray[np.uint64]) -> None:
-        if not self.paths or self.paths[-1] != path:
-            self.paths.append(path)
         end = self.rows + len(keys)
-        if end > len(self._entries):
-            grown = np.empty(max(end, min(2 * len(self._entries), _OPEN_ROWS)), np.uint64)
-            grown[: self.rows] = self._entries[: self.rows]
-            self._entries = grown
-        self._entries[self.rows : end] = keys | np.uint64(len(self._offset))
-        self._path.append(len(self.paths) - 1)
-        self._offset.append(offset)
-        self.rows = end
+        np.bitwise_or(keys, np.uint64(self.blocks), out=self._entries[self.rows : end])
+        self._path[self.blocks], self._offset[self.blocks] = self._number(path), offset
+        self.rows, self.blocks = end, self.blocks + 1
         if self.rows - self._sorted >= _UNSORTED:
             self._sort()
+
+    def _number(self, path: Path) -> int:
+        """Its place among the few segments of the part. Several workers write at a time, so blocks of one do not
+        follow one another."""
+        if path not in self.paths:
+            self.paths.append(path)
+        return self.paths.index(path)
 
     def _sort(self) -> None:
         self._entries[: self.rows].sort()
@@ -105,56 +110,81 @@ class _Part:
     def to_disk(self) -> None:
         """Where the disk takes it; else it stays in memory."""
         self._sort()
-        entries, path, offset = self._all()
         try:
-            file = tempfile.TemporaryFile(dir=self.paths[-1].parent)  # noqa: SIM115, it lives as long as the part
+            file = tempfile.TemporaryFile(dir=self.paths[-1].parent, buffering=0)  # noqa: SIM115, lives as long as this
             weakref.finalize(self, file.close)
-            for values in (entries, path, offset):
-                file.write(values.tobytes())
-            file.flush()
+            for values in self._values():
+                left = values.view(np.uint8).data
+                while left:
+                    left = left[file.write(left) :]
         except OSError as error:
             log.warning("the index of the log stays in memory: %s", error)
             return
         self._file = file
-        self._path, self._offset, self._entries = array("i"), array("q"), np.empty(0, np.uint64)
+        self._path, self._offset, self._entries = _room(0, np.int32), _room(0, np.int64), _room(0, np.uint64)
 
-    def _all(self) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int64]]:
+    def _values(self) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int64]]:
+        return self._entries[: self.rows], self._path[: self.blocks], self._offset[: self.blocks]
+
+    def _copy(self, *to: NDArray[Any]) -> None:
+        """Entries, paths and offsets to arrays of their sizes."""
         if self._file is None:
-            return self._entries[: self.rows], np.array(self._path, np.int32), np.array(self._offset, np.int64)
-        size = os.fstat(self._file.fileno()).st_size
-        blocks = (size - 8 * self.rows) // 12
-        data = os.pread(self._file.fileno(), size, 0)
-        return (
-            np.frombuffer(data, np.uint64, self.rows),
-            np.frombuffer(data, np.int32, blocks, 8 * self.rows),
-            np.frombuffer(data, np.int64, blocks, 8 * self.rows + 4 * blocks),
-        )
+            for array, values in zip(to, self._values(), strict=True):
+                array[:] = values
+            return
+        self._file.seek(0)
+        for array in to:
+            _read(self._file, array)
 
     def places(self, key: np.uint64) -> Iterator[tuple[Path, int]]:
         if self._file is not None:
-            yield from self._places_on_disk(self._file.fileno(), key)
+            yield from self._places_on_disk(self._file, key)
             return
         old, new = self._entries[: self._sorted], self._entries[self._sorted : self.rows]
         for entry in (*_of(key, old), *new[(new & ~_LOW) == key].tolist()):
             block = entry & int(_LOW)
-            yield self.paths[self._path[block]], self._offset[block]
+            yield self.paths[self._path[block]], int(self._offset[block])
 
-    def _places_on_disk(self, fd: int, key: np.uint64) -> Iterator[tuple[Path, int]]:
+    def _places_on_disk(self, file: IO[bytes], key: np.uint64) -> Iterator[tuple[Path, int]]:
         """Hashes lie evenly, so where one should be is known to within some dozens of entries."""
         middle, reach = int(key) * self.rows >> 64, _REACH
         while True:
             low, high = max(0, middle - reach), min(self.rows, middle + reach)
-            found = np.frombuffer(os.pread(fd, 8 * (high - low), 8 * low), np.uint64)
+            found = _at(file, 8 * low, high - low, np.uint64)
             if (low == 0 or found[0] < key) and (high == self.rows or found[-1] > key | _LOW):
                 break
             reach *= 8
         paths = 8 * self.rows
-        offsets = paths + 4 * ((os.fstat(fd).st_size - paths) // 12)
+        offsets = paths + 4 * self.blocks
         for entry in _of(key, found):
             block = entry & int(_LOW)
-            (path,) = np.frombuffer(os.pread(fd, 4, paths + 4 * block), np.int32).tolist()
-            (offset,) = np.frombuffer(os.pread(fd, 8, offsets + 8 * block), np.int64).tolist()
+            (path,) = _at(file, paths + 4 * block, 1, np.int32).tolist()
+            (offset,) = _at(file, offsets + 8 * block, 1, np.int64).tolist()
             yield self.paths[path], offset
+
+
+def _room(count: int, kind: type[np.generic]) -> NDArray[Any]:
+    """Outside of the heap, where arrays that come and go leave holes; memory is taken as it is written."""
+    if count == 0:
+        return np.empty(0, kind)
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    return np.frombuffer(mmap.mmap(-1, count * np.dtype(kind).itemsize, **private), kind)
+
+
+def _at(file: IO[bytes], at: int, count: int, kind: type[np.generic]) -> NDArray[Any]:
+    file.seek(at)
+    values = np.empty(count, kind)
+    _read(file, values)
+    return values
+
+
+def _read(file: IO[bytes], to: NDArray[Any]) -> None:
+    left = to.view(np.uint8).data
+    while left:
+        got = file.readinto(left)  # type: ignore[attr-defined]
+        if not got:
+            raise OSError(errno.EIO, "the index of the log is cut off")
+        left = left[got:]
 
 
 def _of(key: np.uint64, entries: NDArray[np.uint64]) -> list[int]:

@@ -22,19 +22,18 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts import feedback
 from calibrant.artifacts.feedback_logits import Kept
-from calibrant.artifacts.feedback_records import CHOSEN, LABELS, records, segments
+from calibrant.artifacts.feedback_records import CHOSEN
 from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.artifacts.model_card import ModelCard
-from calibrant.calibration.monitoring.alarms import Alarms, Watch, served_log_p
+from calibrant.calibration.monitoring.alarms import Alarms, served_log_p
 from calibrant.calibration.monitoring.baseline import KnownRows
-from calibrant.calibration.monitoring.calibration_alarm import CalibrationSettings
 from calibrant.calibration.monitoring.canary import Labelled
-from calibrant.calibration.monitoring.drift_alarm import DriftSettings
 from calibrant.calibration.monitoring.rolling import LabelledRow
 from calibrant.calibration.verdict.served import served_verdict
 from calibrant.calibration.verdict.verdict import Verdict
 from calibrant.serve.engine import prediction_sets
 from calibrant.serve.engine.deployed_formula import DeployedFormula
+from calibrant.serve.monitor.baseline import watch_of
 from calibrant.serve.monitor.config import MonitorConfig
 from calibrant.serve.monitor.features import Rows, ServedFeatures
 from calibrant.serve.monitor.known_labels import KnownLabels
@@ -78,10 +77,11 @@ class Monitor:
         self.served_rows = ServedRows(model)
         self.window = Window(config.window, len(model.classes), card, given)
         self.alarms = Alarms(len(model.classes), watch)
-        self._restored = threading.Event()
-        self._restored.set()
-        self._known_labels = KnownLabels()
-        self._chosen_labels = KnownLabels()  # of rows that are no random sample
+        self.restored = threading.Event()  # labels wait while an earlier log is read
+        self.restored.set()
+        folder = None if writer is None else writer.folder
+        self._known_labels = KnownLabels(folder)
+        self._chosen_labels = KnownLabels(folder)  # of rows that are no random sample
         self.trial: Labelled | None = None  # rows with a label, while a canary runs
         self.rows = self.labels = 0
         self.not_finite = 0  # rows whose answer was no distribution
@@ -186,7 +186,7 @@ class Monitor:
         """Takes true labels; the same again changes nothing, another one replaces the first in the log and in the
         window. An alarm goes by what was said first."""
         reply = Reply()
-        self._restored.wait(60)
+        self.restored.wait(60)
         self.flush()
         ids, labels = given.ids, given.labels
         if given.chosen:
@@ -273,39 +273,8 @@ class Monitor:
             covered = float(sets[0, label])
         return LabelledRow.of(log_p, label, covered)
 
-    def restore_later(self, folder: Path) -> None:
-        """In a thread of its own: a large log must not hold up the start. Labels wait until it is done."""
-        self._restored.clear()
-
-        def work() -> None:
-            try:
-                self.restore(folder)
-            except Exception:
-                log.exception("%s: the earlier log cannot be read; labels for its predictions will be unknown", folder)
-            finally:
-                self._restored.set()
-
-        threading.Thread(target=work, name="restore", daemon=True).start()
-
-    def restore(self, folder: Path) -> None:
-        """Reads an earlier log of this model, so that its predictions can get labels and no label counts twice.
-
-        Labels of what an older file of the same name served go to the log, not into this file's figures.
-        """
-        files = {self.model.sha256}
-        for path in segments(folder):
-            if self.writer is not None and path == self.writer.path:
-                continue
-            for offset, record in records(path):
-                if record["record"] == "model" and record["model"] == self.model.name:
-                    files.add(record["sha256"])
-                elif record["record"] == "predictions" and record["sha256"] in files:
-                    with self._lock:
-                        self.served_rows.logged(path, offset, record["ids"])
-                elif record["record"] in (LABELS, CHOSEN) and record["model"] == self.model.name:
-                    self._restore_labels(record)
-
-    def _restore_labels(self, record: dict[str, Any]) -> None:
+    def knew(self, record: dict[str, Any]) -> None:
+        """Labels of an earlier log, so that none counts twice."""
         chosen = record["record"] == CHOSEN
         with self._lock:
             for id_, label in zip(record["ids"], record["labels"], strict=True):
@@ -353,18 +322,6 @@ class Monitor:
     def summary(self) -> dict[str, Any]:
         """The figures by which versions are compared."""
         return summary(self.report())
-
-
-def watch_of(config: MonitorConfig, given: KnownRows | None, features: ServedFeatures | None = None) -> Watch:
-    """From now on. To the millisecond below, as predictions are logged."""
-    return Watch.given(
-        math.floor(time.time() * 1e3) / 1e3,
-        CalibrationSettings(alpha=config.alpha, horizon=config.horizon),
-        DriftSettings(alpha=config.alpha),
-        given,
-        config.window,
-        None if features is None else features.watch,
-    )
 
 
 def row_ids(id_: str, rows: int) -> list[str]:

@@ -13,9 +13,10 @@ from calibrant.artifacts import feedback
 from calibrant.artifacts.feedback_logits import decode
 from calibrant.artifacts.feedback_records import record_at
 from calibrant.calibration.monitoring.alarms import served_log_p
-from calibrant.serve.monitor.log_index import Index
+from calibrant.serve.monitor.log_index import Index, hashes
 
 RECENT_BYTES = 16 << 20  # of rows kept for labels that come soon
+_NONE = -1
 
 
 @dataclass
@@ -25,11 +26,71 @@ class ServedRow:
     log_p: NDArray[np.float32] | None
 
 
+class RecentRows:
+    """The last `most` rows by 64 bits of the id's hash, in arrays of a fixed size that are taken at the first row: an
+    object for each would be 350 bytes, and as they come and go the heap around them grows. Of an id that comes again
+    the first row counts.
+
+    A row's id leads to the newest row with such low bits (`_newest`), and each row to the one `_before`.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._rows: NDArray[np.float32] | None = None
+        self._came = 0
+
+    def get(self, id_: str) -> NDArray[np.float32] | None:
+        if self._rows is None:
+            return None
+        place = self._find(int(hashes([id_])[0]))
+        return None if place == _NONE else self._rows[place].copy()
+
+    def add(self, ids: Sequence[str], log_p: NDArray[np.float64]) -> None:
+        if self._rows is None:
+            self._begin(log_p.shape[1])
+        assert self._rows is not None
+        for key, row in zip(hashes(ids).tolist(), log_p, strict=True):
+            if self._find(key) != _NONE:
+                continue
+            place = self._came % self.most
+            if self._came >= self.most:
+                self._forget(place)
+            self._rows[place] = row
+            self._key[place], self._before[place] = key, self._newest[key & self._low]
+            self._newest[key & self._low] = place
+            self._came += 1
+
+    def _begin(self, classes: int) -> None:
+        starts = 1 << (self.most - 1).bit_length()
+        self._low = starts - 1
+        self._rows = np.empty((self.most, classes), np.float32)
+        self._key = np.empty(self.most, np.uint64).data
+        self._before = np.empty(self.most, np.int32).data
+        self._newest = np.full(starts, _NONE, np.int32).data
+
+    def _find(self, key: int) -> int:
+        place = self._newest[key & self._low]
+        while place != _NONE and self._key[place] != key:
+            place = self._before[place]
+        return place
+
+    def _forget(self, place: int) -> None:
+        """The oldest row, which is the last of those with its low bits."""
+        start = self._key[place] & self._low
+        at = self._newest[start]
+        if at == place:
+            self._newest[start] = _NONE
+            return
+        while self._before[at] != place:
+            at = self._before[at]
+        self._before[at] = _NONE
+
+
 class ServedRows:
-    def __init__(self, model: feedback.Model) -> None:
+    def __init__(self, model: feedback.Model, recent: int | None = None) -> None:
+        """`recent`: rows in memory; as many as `RECENT_BYTES` hold, up to 20,000, unless given."""
         self._model = model
-        self._recent: dict[str, ServedRow] = {}
-        self._most_recent = max(100, min(20_000, RECENT_BYTES // (4 * len(model.classes))))
+        self._recent = RecentRows(recent or max(100, min(20_000, RECENT_BYTES // (4 * len(model.classes)))))
         self._index = Index()
 
     def logged(self, path: Path, offset: int, ids: Sequence[str]) -> None:
@@ -37,19 +98,15 @@ class ServedRows:
         self._index.add(path, offset, ids)
 
     def add(self, ids: Sequence[str], log_p: NDArray[np.float64]) -> None:
-        for id_, row in zip(ids, log_p.astype(np.float32), strict=True):
-            if id_ not in self._recent:
-                self._recent[id_] = ServedRow(row)
-        while len(self._recent) > self._most_recent:
-            self._recent.pop(next(iter(self._recent)))
+        self._recent.add(ids, log_p)
 
     def forget_recent(self) -> None:
         """What is in memory; the log is looked up from now on."""
-        self._recent.clear()
+        self._recent = RecentRows(self._recent.most)
 
     def find(self, id_: str) -> ServedRow | None:
         if (recent := self._recent.get(id_)) is not None:
-            return recent
+            return ServedRow(recent)
         at_places = (record_at(*place) for place in self._index.places(id_))
         record = next((found for found in at_places if found is not None and id_ in found["ids"]), None)
         if record is None:

@@ -15,7 +15,7 @@ from calibrant.serve.config import ServeConfig
 from calibrant.serve.models.model import NOT_WATCHED, Model
 from calibrant.serve.monitor.baseline import read_baseline
 from calibrant.serve.monitor.features import ServedFeatures
-from calibrant.serve.monitor.log_follower import LogFollower
+from calibrant.serve.monitor.log_follower import LogFollower, restore_later
 from calibrant.serve.monitor.log_shipping import LogShipping
 from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.monitor.thread import MonitorThread
@@ -58,7 +58,7 @@ class Watching:
             identity, card, config.watch, self.thread.writer, counts=self._leads, given=given, features=features
         )
         if config.feedback_log is not None and self._leads:
-            model.monitor.restore_later(config.feedback_log)
+            restore_later(model.monitor, config.feedback_log)
         self.thread.add(model.monitor)
 
 

@@ -20,6 +20,7 @@ from calibrant.images.preprocessing import Preprocessing
 from calibrant.serve.monitor.config import MonitorConfig
 from calibrant.serve.monitor.features import ServedFeatures
 from calibrant.serve.monitor.labels import Labels
+from calibrant.serve.monitor.log_follower import restore
 from calibrant.serve.monitor.monitor import Monitor
 
 CLASSES = ("auk", "bittern", "crane", "dunlin")
@@ -113,7 +114,7 @@ def test_settings_and_a_new_start_are_read_back(tmp_path: Path) -> None:
     for start, config in enumerate((MonitorConfig(), MonitorConfig(window=300, alpha=0.1, horizon=700))):
         writer = FeedbackWriter(tmp_path, segment_bytes=50_000)  # several segments
         monitor = Monitor(Model("birds", "1", "sha", CLASSES), CARD, config, writer)
-        monitor.restore(tmp_path)
+        restore(monitor, tmp_path)
         if last is not None:
             monitor.label(Labels([last], [1]))
         _serve(monitor, rng, f"s{start}-", turns=700, rows=1500)

@@ -32,10 +32,11 @@ def _session(*shape: int, kind: str = "FP32") -> Any:
     return SimpleNamespace(outputs={"features": TensorSpec("features", kind, shape)} if shape else {})
 
 
-def _rows(path: Path, features: np.ndarray | None, tiny: ModuleType) -> Path:
+def _rows(path: Path, features: np.ndarray | None, tiny: ModuleType, made_by: str = "") -> Path:
     n = 5 if features is None else len(features)
     ids, labels = tuple(map(str, range(n))), np.zeros(n, np.int64)
-    Predictions(ids, labels, np.zeros((n, 4), np.float32), Source(tiny.CLASSES), features).write(path)
+    source = Source(tiny.CLASSES, model={"onnx_sha256": made_by} if made_by else {})
+    Predictions(ids, labels, np.zeros((n, 4), np.float32), source, features).write(path)
     return path
 
 
@@ -81,6 +82,19 @@ def test_a_baseline_of_another_width_is_refused(tiny: ModuleType, tmp_path: Path
     path = _rows(tmp_path / "p.parquet", np.zeros((3, 7), np.float32), tiny)
     with pytest.raises(DataError, match=r"7 features a row, and the model puts out 20"):
         ServedFeatures.of(_session(-1, WIDTH), SHA, path)
+
+
+@pytest.mark.parametrize("made_by", [SHA, "cd" * 32, ""])
+def test_features_of_another_file_are_no_baseline(
+    made_by: str, tiny: ModuleType, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = _rows(tmp_path / "p.parquet", np.random.default_rng(0).normal(size=(2000, WIDTH)), tiny, made_by)
+    if made_by == "cd" * 32:
+        with pytest.raises(DataError, match=r"are of another file \(cdcdcdcdcdcd\.\.\.\) than the served one \(abab"):
+            ServedFeatures.of(_session(-1, WIDTH), SHA, path)
+        return
+    assert "2,000 rows of the baseline" in ServedFeatures.of(_session(-1, WIDTH), SHA, path).said
+    assert ("does not say which file its features are of" in caplog.text) == (made_by == "")
 
 
 def test_the_log_keeps_a_few_numbers_of_the_features_and_not_the_features(tiny: ModuleType, tmp_path: Path) -> None:

@@ -95,3 +95,16 @@ def test_a_line_is_read_at_its_offset_and_a_lost_segment_is_none(tmp_path: Path)
     assert record_at(tmp_path / "log", len(lines[0])) == {"record": "x", "n": 1}
     assert record_at(tmp_path / "log", 3) is None  # the middle of a line
     assert record_at(tmp_path / "gone", 0) is None
+
+
+def test_workers_that_write_in_turns_leave_a_segment_in_memory_once(tmp_path: Path) -> None:
+    """Each round of a follower lists the folder anew, and thus has other objects of the same paths."""
+    index = Index()
+    for name in ("1", "2"):
+        (tmp_path / name).touch()
+    for n in range(10_000):
+        index.add(tmp_path / f"{1 + n % 2}", 100 * n, [f"{n}-{k}" for k in range(30)])
+    assert list(index.places("7001-3")) == [(tmp_path / "2", 700_100)]
+    assert len({id(path) for part in index._parts for path in part.paths}) == 2
+    assert max(len(part.paths) for part in index._parts) == 2
+    assert len(index._segments) == 2

@@ -21,6 +21,7 @@ from calibrant.serve.http.prometheus import Exposition
 from calibrant.serve.monitor import monitor as monitor_module
 from calibrant.serve.monitor.config import MonitorConfig
 from calibrant.serve.monitor.labels import Labels, label_all
+from calibrant.serve.monitor.log_follower import restore
 from calibrant.serve.monitor.monitor import Monitor, row_ids
 from calibrant.serve.protocol.errors import Refusal
 
@@ -92,7 +93,7 @@ def test_labels_of_chosen_rows_are_kept_and_count_in_no_figure(make: Callable[..
     assert (served.chosen >= 0).sum() == monitor.report()["chosen_labels"]
     assert served.labels[wrong[0]] == (labels[wrong[0]] + 1) % 4
     restarted = make(tmp_path / "next")
-    restarted.restore(tmp_path)
+    restore(restarted, tmp_path)
     assert restarted.report()["chosen_labels"] == monitor.report()["chosen_labels"]
     assert restarted.label(Labels([ids[5]], [int(labels[wrong[5]])], chosen=True)).count("repeated") == 1
 
@@ -125,7 +126,7 @@ def test_a_restart_remembers_predictions_and_labels(make: Callable[..., Monitor]
     before.record("b", np.zeros((1, 4), np.float32))
     before.label(Labels(["a"], [2]))
     after = make(tmp_path)
-    after.restore(tmp_path)
+    restore(after, tmp_path)
     reply = after.label(Labels(["a", "b", "c"], [2, 0, 1]))
     assert reply.states == {"a": "repeated", "b": "accepted", "c": "unknown"}
 
@@ -136,7 +137,7 @@ def test_a_label_for_another_file_of_the_model_is_kept_but_not_counted(tiny: Mod
     writer.close()
     later = FeedbackWriter(tmp_path)
     monitor = Monitor(MODEL, tiny.card(), MonitorConfig(), later)
-    monitor.restore(tmp_path)
+    restore(monitor, tmp_path)
     assert monitor.label(Labels(["a"], [3])).states == {"a": "accepted"}
     assert monitor.labels == 0
     later.close()
