@@ -4,10 +4,10 @@
 
 DIR holds the archives of `bench/density.py`. DIR2 gets `dev-*.npz` and `confirm-*.npz` (logits, labels), one for each
 (network, view); what is there is not made again. Networks are trained until they are (nearly) right on all of their own
-rows, as networks for CIFAR are: the later half of a Lite0 on 4,000 pictures of CIFAR-10, small residual networks from
-scratch, heads on the features of a frozen Lite0 (CIFAR-10, CUB, PlantDoc), networks on scikit-learn's digits. Views: rows
-as in training, and the same compressed, blurred, noisy or dark. The halves share no network and no judged picture of CIFAR;
-no network of the tables of `docs/evidence/calibrators.md` is among them.
+rows, as networks for CIFAR are: the later half of a Lite0 on 3,000 or 4,000 pictures of CIFAR-10, small residual
+networks from scratch, heads on the features of a frozen Lite0 (CIFAR-10, CUB, PlantDoc), networks on scikit-learn's
+digits. Views: rows as in training, and the same compressed, blurred, noisy or dark. The halves share no network, and
+those trained on CIFAR's pictures no judged picture; no network of the tables of `docs/evidence/calibrators.md` is here.
 """
 
 from __future__ import annotations
