@@ -5,9 +5,10 @@
 DIR holds the archives of `bench/density.py`. DIR2 gets `dev-*.npz` and `confirm-*.npz` (logits, labels), one for each
 (network, view); what is there is not made again. Networks are trained until they are (nearly) right on all of their own
 rows, as networks for CIFAR are: the later half of a Lite0 on 3,000 or 4,000 pictures of CIFAR-10, small residual
-networks from scratch, heads on the features of a frozen Lite0 (CIFAR-10, CUB, PlantDoc), networks on scikit-learn's
-digits. Views: rows as in training, and the same compressed, blurred, noisy or dark. The halves share no network, and
-those trained on CIFAR's pictures no judged picture; no network of the tables of `docs/evidence/calibrators.md` is here.
+networks from scratch, heads on the features of a frozen Lite0 (CIFAR-10, CUB, twenty of its species, PlantDoc),
+networks on scikit-learn's digits, as numbers and as pictures. Views: rows as in training, and the same compressed,
+blurred, noisy or dark. The halves share no network, and those trained on CIFAR's pictures no judged picture; no network
+of the tables of `docs/evidence/calibrators.md` is here.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch import nn
 
 from bench.density import features
 
-Images = np.ndarray  # (rows, 32, 32, 3), bytes
+Images = np.ndarray  # (rows, 32 or 8, 32 or 8, 3), bytes
 Tensors = tuple[torch.Tensor, torch.Tensor]
 Logits = Callable[[Images], np.ndarray]
 
@@ -42,7 +43,9 @@ def changed(images: Images, view: str) -> Images:
         elif view == "dark":
             image = ImageEnhance.Brightness(image).enhance(0.4)
         elif view == "noisy":
-            return np.clip(pixels + rng.normal(0, 12, pixels.shape), 0, 255).astype(np.uint8)
+            return np.clip(pixels + rng.normal(0, 12 if len(pixels) == 32 else 60, pixels.shape), 0, 255).astype(
+                np.uint8
+            )
         return np.asarray(image)
 
     rng = np.random.default_rng(0)
@@ -60,7 +63,15 @@ def cifar(data: Path, split: str, rows: slice) -> tuple[Images, np.ndarray]:
 
 
 def trained(
-    net: nn.Module, x: torch.Tensor, y: torch.Tensor, epochs: int, rate: float, decay: float, seed: int
+    net: nn.Module,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    epochs: int,
+    rate: float,
+    decay: float,
+    seed: int,
+    *,
+    flips: bool = False,
 ) -> None:
     torch.manual_seed(seed)
     net.train()
@@ -71,7 +82,7 @@ def trained(
         hits = 0
         for part in torch.randperm(len(x))[: len(x) // 64 * 64].view(-1, 64):
             batch = x[part]
-            if batch.ndim == 4 and batch.shape[1] == 3:
+            if flips:
                 batch = torch.where(torch.rand(len(batch), 1, 1, 1) < 0.5, batch.flip(3), batch)
             optimiser.zero_grad()
             out = net(batch)
@@ -133,14 +144,15 @@ class Block(nn.Module):
 
 
 def residual(images: Images, y: np.ndarray, width: int, epochs: int, seed: int) -> Logits:
+    size = images.shape[1]
     torch.manual_seed(seed)
     w = width
     net = nn.Sequential(
         nn.Conv2d(3, w, 3, 1, 1, bias=False), nn.BatchNorm2d(w), nn.ReLU(), Block(w, 2 * w, 2), Block(2 * w, 4 * w, 2),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * w, 10),
     ).to(memory_format=torch.channels_last)  # fmt: skip
-    trained(net, pixels(images, 32), torch.from_numpy(y), epochs, 0.01, 1e-4, seed)
-    return lambda some: run(net, pixels(some, 32)).numpy()
+    trained(net, pixels(images, size), torch.from_numpy(y), epochs, 0.01, 1e-4, seed, flips=size == 32)
+    return lambda some: run(net, pixels(some, size)).numpy()
 
 
 def head(x: np.ndarray, y: np.ndarray, hidden: int, epochs: int, decay: float, seed: int) -> Logits:
@@ -185,6 +197,34 @@ def of_digits(hidden: int, rows: int, decay: float, seed: int) -> Iterator[tuple
         yield view, logits(changed_rows), y[fresh].astype(np.int64)
 
 
+def of_digit_pictures(width: int, rows: int, epochs: int, seed: int, views: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:  # fmt: skip  # noqa: E501
+    """A residual network on 8 x 8 pixels."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    images = np.repeat((x.reshape(-1, 8, 8, 1) * 15.9).astype(np.uint8), 3, axis=3)
+    order = np.random.default_rng(seed).permutation(len(y))
+    y = y.astype(np.int64)
+    logits = residual(images[order[:rows]], y[order[:rows]], width, epochs, seed)
+    for view in views.split():
+        yield view, logits(changed(images[order[rows:]], view)), y[order[rows:]]
+
+
+def of_birds(data: Path, weights: Path, work: Path, classes: range, hidden: int, decay: float, seed: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:  # fmt: skip  # noqa: E501
+    """A head for some species of CUB, trained on ten pictures of each; others and the test rows are judged."""
+    parts = {v: features(data, weights, work, "cub", "test", v) for v in ("clean", "compressed")}
+    x, y = features(data, weights, work, "cub", "train", "clean")
+    own = np.concatenate([np.flatnonzero(y == k)[:10] for k in classes])
+    other = np.concatenate([np.flatnonzero(y == k)[10:] for k in classes])
+    logits = head(x[own], y[own] - classes.start, hidden, 60, decay, seed)
+    for view, (fresh, truth) in parts.items():
+        here = np.isin(truth, classes)
+        fresh, truth = fresh[here], truth[here]
+        if view == "clean":
+            fresh, truth = np.concatenate([fresh, x[other]]), np.concatenate([truth, y[other]])
+        yield view, logits(fresh), truth - classes.start
+
+
 def networks(data: Path, weights: Path, work: Path) -> dict[str, Callable[[], Iterator[tuple[str, np.ndarray, np.ndarray]]]]:  # fmt: skip  # noqa: E501
     first, second = slice(0, 3000), slice(3000, 6000)
     lite = (data, weights, work)
@@ -215,6 +255,12 @@ def networks(data: Path, weights: Path, work: Path) -> dict[str, Callable[[], It
             *lite, "plantdoc", lambda x, y: head(x, y, 128, 20, 0.01, 9), "clean", 500
         ),
         "dev-plantdoc": lambda: of_features(*lite, "plantdoc", lambda x, y: head(x, y, 0, 20, 0.1, 10), "clean", 400),
+        "dev-birds": lambda: of_birds(*lite, range(20), 0, 0.01, 13),
+        "confirm-birds": lambda: of_birds(*lite, range(20, 40), 128, 0.01, 14),
+        "dev-digit-pictures": lambda: of_digit_pictures(16, 300, 40, 15, "clean compressed noisy"),
+        "confirm-digit-pictures": lambda: of_digit_pictures(8, 500, 60, 16, "clean blurred dark"),
+        "dev-few-digit-pictures": lambda: of_digit_pictures(24, 100, 60, 17, "clean blurred"),
+        "confirm-few-digit-pictures": lambda: of_digit_pictures(16, 150, 60, 18, "clean compressed"),
         "dev-digits": lambda: of_digits(64, 300, 0.01, 11),
         "confirm-digits": lambda: of_digits(128, 150, 0.1, 12),
     }  # fmt: skip
