@@ -157,6 +157,10 @@ def _check_out(out: Path) -> None:
 @click.option("--name", help="Name of the model in Triton. Default: the name in the file.")
 @click.option("--max-batch", type=int, default=32, show_default=True)
 @click.option("--queue-delay-us", type=int, default=0, show_default=True, help="Wait for a fuller batch, microseconds.")
+@click.option(
+    "--queue-timeout-us", type=int, default=30_000_000, show_default=True, help="Refuse what waits longer; 0: never."
+)
+@click.option("--queue-size", type=int, default=0, show_default=True, help="Requests that may wait; 0: any number.")
 @click.option("--instances", type=int, default=1, show_default=True)
 @click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True)
 @click.option("--threads", type=int, help="Threads of onnxruntime per instance.")

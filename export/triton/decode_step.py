@@ -1,6 +1,6 @@
-"""Triton Python backend: image files to the pixels that the classifier was evaluated on. Needs Pillow and numpy.
+"""Triton Python backend: image files to the input that the classifier was evaluated on. Needs Pillow and numpy.
 
-Written by calibrant export triton; the table below is the preprocessing of the model.
+Written by calibrant export triton; the tables below are the preprocessing of the model and what its input is.
 """
 
 import io
@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 PREPROCESSING = {}  # type: ignore[var-annotated]
+INPUT = {}  # type: ignore[var-annotated]
 MAX_PIXELS = 100_000_000
 
 
@@ -49,6 +50,15 @@ def _cover(width: int, height: int) -> tuple[float, float, float, float]:
     return left, top, left + across, top + down
 
 
+def model_input(images: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    """uint8 [N, H, W, 3] in the type and layout of the model's input, normalised where it is of floating point."""
+    if INPUT["dtype"] == "float32":
+        mean, std = np.asarray(PREPROCESSING["mean"]), np.asarray(PREPROCESSING["std"])
+        scale, shift = (1.0 / (255.0 * std)).astype(np.float32), (mean / std).astype(np.float32)
+        images = images.astype(np.float32) * scale - shift
+    return images if INPUT["layout"] == "NHWC" else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+
+
 class TritonPythonModel:
     """One row of `images` for each row of `image_file`; a row that cannot be read fails its request alone."""
 
@@ -59,7 +69,7 @@ class TritonPythonModel:
         for request in requests:
             files = pb_utils.get_input_tensor_by_name(request, "image_file").as_numpy()
             try:
-                images = np.stack([pixels(row[0]) for row in files])
+                images = model_input(np.stack([pixels(row[0]) for row in files]))
             except Exception as error:  # Pillow raises anything on damaged bytes
                 message = pb_utils.TritonError(f"image cannot be decoded ({error})")
                 responses.append(pb_utils.InferenceResponse(error=message))

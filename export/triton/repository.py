@@ -12,7 +12,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from calibrant.errors import ConfigError
 from calibrant.export.checks.inspection import check_intact
 from calibrant.export.edit import retail
 
+KEEPS = "version.txt"  # in the folder of a version that has no file
 TYPES = {1: "TYPE_FP32", 2: "TYPE_UINT8", 6: "TYPE_INT32", 7: "TYPE_INT64", 10: "TYPE_FP16"}
 
 
@@ -32,6 +33,8 @@ class TritonConfig:
     name: str | None = None
     max_batch: int = 32
     queue_delay_us: int = 0  # 0 sends what waits at once, usually the best start
+    queue_timeout_us: int = 30_000_000  # a request that waits longer is refused; one may ask for less; 0: never
+    queue_size: int = 0  # requests that may wait, 0: any number
     instances: int = 1
     device: Literal["cpu", "gpu"] = "cpu"
     threads: int | None = None  # of onnxruntime per instance
@@ -55,12 +58,11 @@ def export_triton(model: str | Path, repository: str | Path, config: TritonConfi
         raise ConfigError(f'"{name}" is not a model name', where="--name", fix="use letters, digits, _ . and -")
     if config.max_batch < 1 or config.instances < 1 or (config.threads is not None and config.threads < 1):
         raise ConfigError("batch size, instances and threads must be at least 1")
-    if config.queue_delay_us < 0:
-        raise ConfigError(f"the queue delay is {config.queue_delay_us} microseconds", fix="give 0 or more")
-    if config.ensemble and (card.input.dtype != "uint8" or card.knobs != "baked"):
-        raise ConfigError(
-            "the decoding step needs a file with uint8 input and baked knobs", where=model, fix="export such a file"
-        )
+    for what in ("queue_delay_us", "queue_timeout_us", "queue_size"):
+        if getattr(config, what) < 0:
+            raise ConfigError(f"{getattr(config, what)} is below 0", where=f"--{what.replace('_', '-')}")
+    if config.ensemble and not card.input.pictures:
+        raise ConfigError("takes rows of numbers, which nothing decodes", where=model, fix="leave --ensemble out")
     inner = f"{name}_model" if config.ensemble else name
     folder = repository / inner
     (folder / "1").mkdir(parents=True, exist_ok=True)
@@ -84,7 +86,7 @@ def model_config(file: OnnxFile, name: str, config: TritonConfig) -> dict[str, A
     found: dict[str, Any] = {
         "name": name, "backend": "onnxruntime", "max_batch_size": config.max_batch,
         "input": [_tensor(v) for v in file.inputs], "output": [_tensor(v, labels=True) for v in file.outputs],
-        "dynamic_batching": {"max_queue_delay_microseconds": config.queue_delay_us},
+        "dynamic_batching": {"max_queue_delay_microseconds": config.queue_delay_us, **_queue(config)},
         "instance_group": [{"count": config.instances, "kind": Word(f"KIND_{config.device.upper()}")}],
     }  # fmt: skip
     if config.threads is not None:
@@ -97,6 +99,16 @@ def model_config(file: OnnxFile, name: str, config: TritonConfig) -> dict[str, A
     if config.cache:
         found["response_cache"] = {"enable": True}
     return found
+
+
+def _queue(config: TritonConfig) -> dict[str, Any]:
+    """Who waits too long is told so, after a request's own `timeout` or ours: Triton's queue has no end by itself."""
+    policy: dict[str, Any] = {"timeout_action": Word("REJECT"), "allow_timeout_override": True}
+    if config.queue_timeout_us:
+        policy["default_timeout_microseconds"] = config.queue_timeout_us
+    if config.queue_size:
+        policy["max_queue_size"] = config.queue_size
+    return {"default_queue_policy": policy}
 
 
 def _tensor(value: Value, *, labels: bool = False) -> dict[str, Any]:
@@ -114,34 +126,40 @@ def _warm(value: Value) -> dict[str, Any]:
 
 
 def _write_ensemble(file: OnnxFile, card: ModelCard, repository: Path, name: str, config: TritonConfig) -> None:
-    decode, height, width = f"{name}_decode", *card.preprocessing.size
-    pixels = {"name": "images", "data_type": Word("TYPE_UINT8"), "dims": [height, width, 3]}
+    """NAME_decode, and NAME of both. Knobs are inputs of NAME too."""
+    decode, model = f"{name}_decode", f"{name}_model"
+    decoded = next(v for v in file.inputs if v.name == card.input.name)
+    knobs = [v for v in file.inputs if v is not decoded]
     picture = {"name": "image_file", "data_type": Word("TYPE_STRING"), "dims": [1]}
+    template = (Path(__file__).parent / "decode_step.py").read_text()
+    for table, values in (("PREPROCESSING", card.preprocessing.to_dict()), ("INPUT", asdict(card.input))):
+        empty = f"{table} = {{}}  # type: ignore[var-annotated]"
+        template = template.replace(empty, f"{table} = {json.dumps(values)}")
     folder = repository / decode
     (folder / "1").mkdir(parents=True, exist_ok=True)
+    write_text(folder / "1" / "model.py", template)
     write_text(folder / "config.pbtxt", text({
         "name": decode, "backend": "python", "max_batch_size": config.max_batch, "input": [picture],
-        "output": [pixels], "dynamic_batching": {}, "instance_group": [{"count": 2, "kind": Word("KIND_CPU")}],
+        "output": [{**_tensor(decoded), "name": "images"}], "dynamic_batching": _queue(config),
+        "instance_group": [{"count": 2, "kind": Word("KIND_CPU")}],
     }))  # fmt: skip
-    template = (Path(__file__).parent / "decode_step.py").read_text()
-    empty = "PREPROCESSING = {}  # type: ignore[var-annotated]"
-    filled = f"PREPROCESSING = {json.dumps(card.preprocessing.to_dict())}"
-    write_text(folder / "1" / "model.py", template.replace(empty, filled))
-    outputs = [_tensor(v, labels=True) for v in file.outputs]
     write_text(repository / name / "config.pbtxt", text({
-        "name": name, "platform": "ensemble", "max_batch_size": config.max_batch, "input": [picture],
-        "output": outputs,
+        "name": name, "platform": "ensemble", "max_batch_size": config.max_batch,
+        "input": [picture, *(_tensor(v) for v in knobs)],
+        "output": [_tensor(v, labels=True) for v in file.outputs],
         "ensemble_scheduling": {"step": [
             {"model_name": decode, "model_version": -1, "input_map": [_pair("image_file", "image_file")],
              "output_map": [_pair("images", "pixels")]},
-            {"model_name": f"{name}_model", "model_version": -1, "input_map": [_pair("images", "pixels")],
+            {"model_name": model, "model_version": -1,
+             "input_map": [_pair(decoded.name, "pixels"), *(_pair(v.name, v.name) for v in knobs)],
              "output_map": [_pair(v.name, v.name) for v in file.outputs]},
         ]},
     }))  # fmt: skip
-    (repository / name / "1").mkdir(
-        parents=True, exist_ok=True
-    )  # an ensemble has a version folder too, and it is empty
-    shutil.copyfile(repository / f"{name}_model" / "labels.txt", repository / name / "labels.txt")
+    (repository / name / "1").mkdir(parents=True, exist_ok=True)
+    write_text(
+        repository / name / "1" / KEEPS, "Triton wants a folder for the version, and git and S3 keep no empty one.\n"
+    )
+    shutil.copyfile(repository / model / "labels.txt", repository / name / "labels.txt")
 
 
 def _pair(key: str, value: str) -> dict[str, str]:

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from calibrant.artifacts.model_card import InputSpec
 from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.errors import ConfigError
 from calibrant.export.checks.parity import session
-from calibrant.export.triton.repository import TritonConfig, export_triton, kserve_manifest, text
+from calibrant.export.triton.repository import KEEPS, TritonConfig, export_triton, kserve_manifest, text
 from calibrant.images.preprocessing import Crop, Preprocessing
+from calibrant.serve.engine.pixels import decode
 
 from ..conftest import CLASSES, pixels
 
@@ -70,7 +72,7 @@ def test_ensemble_decodes_what_was_evaluated(deployed: Path, tmp_path: Path, mon
     assert config.platform == "ensemble"
     assert [s.model_name for s in config.ensemble_scheduling.step] == ["birds_decode", "birds_model"]
     assert dict(config.ensemble_scheduling.step[1].input_map) == {"images": "pixels"}
-    assert (folder / "1").is_dir()
+    assert (folder / "1" / KEEPS).stat().st_size  # git and S3 know no empty folders
     assert parsed(tmp_path / "birds_decode").backend == "python"
     assert parsed(tmp_path / "birds_model").name == "birds_model"
 
@@ -113,6 +115,60 @@ def test_ensemble_decodes_what_was_evaluated(deployed: Path, tmp_path: Path, mon
     assert (module.pixels(data.getvalue()) == 0x80).all()
 
 
+def test_a_queue_has_an_end(deployed: Path, tmp_path: Path) -> None:
+    """timeout_action 0 is REJECT."""
+    policy = parsed(export_triton(deployed, tmp_path / "a")).dynamic_batching.default_queue_policy
+    assert (policy.timeout_action, policy.default_timeout_microseconds, policy.max_queue_size) == (0, 30_000_000, 0)
+    assert policy.allow_timeout_override
+    config = TritonConfig(queue_timeout_us=0, queue_size=64, queue_delay_us=500, ensemble=True, name="m")
+    for name in ("m_model", "m_decode"):
+        export_triton(deployed, tmp_path / "b", config)
+        batching = parsed(tmp_path / "b" / name).dynamic_batching
+        assert batching.default_queue_policy.max_queue_size == 64
+        assert batching.default_queue_policy.default_timeout_microseconds == 0
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+@pytest.mark.parametrize("knobs", ["baked", "runtime"])
+def test_an_ensemble_of_any_file_answers_as_the_file_does(
+    dtype: str, knobs: str, exported: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two steps by hand, along the maps of the configuration."""
+    path, _ = exported(input=dtype, knobs=knobs)
+    folder = export_triton(path, tmp_path / "repo", TritonConfig(name="m", ensemble=True))
+    whole, decoder = parsed(folder), parsed(tmp_path / "repo" / "m_decode")
+    card = OnnxFile.open(path).card()
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (37, 53, 3), dtype=np.uint8))
+    data = io.BytesIO()
+    picture.save(data, "PNG")
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", types.SimpleNamespace())  # type: ignore[arg-type]
+    spec = importlib.util.spec_from_file_location("decode", tmp_path / "repo" / "m_decode" / "1" / "model.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    images = module.model_input(np.stack([module.pixels(data.getvalue())] * 2))
+    assert list(images.shape[1:]) == list(decoder.output[0].dims)
+    assert decoder.output[0].data_type == {np.dtype("u1"): 2, np.dtype("f4"): 11}[images.dtype]
+    np.testing.assert_array_equal(images, decode(card, [("a", data.getvalue())] * 2, max_pixels=10**6))
+    dims = {i.name: list(i.dims) for i in whole.input if i.name != "image_file"}
+    assert bool(dims) == (knobs == "runtime")
+    values = {name: np.full((2, *d), 2.0 if name == "temperature" else 0.0, np.float32) for name, d in dims.items()}
+    known = {"pixels": images, **values}
+    step = whole.ensemble_scheduling.step[1]
+    feeds = {inner: known[outer] for inner, outer in step.input_map.items()}
+    model = tmp_path / "repo" / "m_model" / "1" / "model.onnx"
+    got = session(model).run(["logits"], feeds)[0]
+    wanted = session(path).run(["logits"], {card.input.name: images, **values})[0]
+    np.testing.assert_allclose(got, wanted, atol=1e-6)
+
+
+def test_rows_of_numbers_have_nothing_to_decode(variant: Any, tmp_path: Path) -> None:
+    path, _ = variant(input=InputSpec("images", "float32", "NF"))
+    with pytest.raises(ConfigError, match="rows of numbers"):
+        export_triton(path, tmp_path / "repo", TritonConfig(ensemble=True))
+
+
 def test_class_names_stay_on_one_line_and_strings_are_escaped(deployed: Path, tmp_path: Path) -> None:
     from calibrant.export import edit
 
@@ -128,16 +184,14 @@ def test_wrong_options_are_named(deployed: Path, variant: Any, tmp_path: Path) -
         export_triton(deployed, tmp_path, TritonConfig(name="a/b"))
     with pytest.raises(ConfigError, match="is not a model name"):
         export_triton(deployed, tmp_path / "repository", TritonConfig(name=".."))
-    with pytest.raises(ConfigError, match="the queue delay is -5 microseconds"):
-        export_triton(deployed, tmp_path, TritonConfig(queue_delay_us=-5))
+    for what in ("queue_delay_us", "queue_timeout_us", "queue_size"):
+        with pytest.raises(ConfigError, match="-5 is below 0"):
+            export_triton(deployed, tmp_path, TritonConfig(**{what: -5}))
     with pytest.raises(ConfigError, match="threads must be at least 1"):
         export_triton(deployed, tmp_path, TritonConfig(threads=0))
     assert not list(tmp_path.glob("*/1"))
     with pytest.raises(ConfigError, match="at least 1"):
         export_triton(deployed, tmp_path, TritonConfig(max_batch=0))
-    path, _ = variant(knobs="runtime")
-    with pytest.raises(ConfigError, match="needs a file with uint8 input and baked knobs"):
-        export_triton(path, tmp_path, TritonConfig(ensemble=True))
 
 
 def test_kserve_manifest_names_what_kubernetes_accepts() -> None:
