@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibrant.errors import ConfigError, did_you_mean
-from calibrant.serve.protocol.errors import Forbidden, Unauthorized
+from calibrant.serve.protocol.errors import Forbidden, Misdirected, Unauthorized
 
 log = logging.getLogger(__name__)
 
@@ -58,10 +58,19 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
 
 
 class Access:
-    """`tokens` that callers have to show one of, if there are any; `logged`: a JSON line for every request."""
+    """`tokens` that callers have to show one of, if there are any; `hosts`, the names that they may call this server
+    by, if there are any; `logged`: a JSON line for every request."""
 
-    def __init__(self, tokens: Sequence[Token] = (), *, logged: bool = False) -> None:
-        self.tokens, self.logged = tuple(tokens), logged
+    def __init__(self, tokens: Sequence[Token] = (), *, hosts: Sequence[str] = (), logged: bool = False) -> None:
+        self.tokens, self.hosts, self.logged = tuple(tokens), tuple(hosts), logged
+
+    def check_host(self, given: bytes) -> None:
+        """`given`: the name of this server as the caller has it, with the port or without. A web page that has its own
+        name point here (DNS rebinding) reaches nothing."""
+        name = given.decode("latin-1").lower()
+        name = name[: name.find("]") + 1] if name.startswith("[") else name.partition(":")[0]
+        if not any(name == host or (host[:2] == "*." and name.endswith(host[1:])) for host in self.hosts):
+            raise Misdirected(f'this server is not called "{name[:100]}"')
 
     def authorise(self, authorization: bytes, *, send: str, right: str = "infer") -> None:
         """`send`: where the transport carries the token."""

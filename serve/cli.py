@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from calibrant.artifacts.feedback_logits import FEWEST
 from calibrant.remote.ray_session import RAY_ADDRESS, refuse_address
 from calibrant.words import Words
+
+if TYPE_CHECKING:
+    from calibrant.serve.config import ServeConfig
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +151,19 @@ _TABLES = "calibrant.serve.tables"
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="PEM certificate chain: serve HTTPS.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="PEM key, where it is not in the certificate's file.")
 @click.option(
+    "--tls-client-ca",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="PEM certificates: callers must show one that these have signed (mutual TLS).",
+)
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME|*.NAME",
+    help="Answer only callers who call this server so. [default: any name]",
+)
+@click.option(
     "--trusted-proxy",
     "trusted_proxies",
     multiple=True,
@@ -215,29 +232,12 @@ _TABLES = "calibrant.serve.tables"
 @click.option("--check", is_flag=True, help="Load and check everything, say what is there, and end.")
 @click.option("--quiet", is_flag=True, help="Warnings and errors only on stderr.")
 def serve(
-    models: tuple[str, ...],
-    name: str | None,
-    canaries: tuple[str, ...],
-    shadows: tuple[str, ...],
-    max_body: int,
-    max_wait: float,
-    sample: float,
-    keep_days: float | None,
-    keep_gib: float,
-    grace: float,
     engine: str,
     ray_address: str | None,
     workers: int | None,
     quiet: bool,
     check: bool,
     log_format: str,
-    segment_mib: int,
-    segment_hours: float | None,
-    log_float16: bool,
-    log_top: int | None,
-    feature_drift: bool,
-    providers: tuple[str, ...],
-    trusted_proxies: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Serve deployed files over the Open Inference Protocol, with calibrated confidence.
@@ -248,54 +248,14 @@ def serve(
              calibrant serve --config serve.toml --check
              curl --data-binary @photo.jpg http://127.0.0.1:8000/predict
     """
-    import dataclasses
-
-    from calibrant.calibration.monitoring.canary_rules import CanaryRules
-    from calibrant.errors import ConfigError
-    from calibrant.remote.storage import is_address
-    from calibrant.serve.config import ModelSpec, ServeConfig, Share
-    from calibrant.serve.limits import THIS_MACHINE, Limits
-    from calibrant.serve.monitor.config import MonitorConfig
     from calibrant.serve.processes.workers import Seat, Supervisor
 
     refuse_address(ray_address, engine=engine)
-    tables = click.get_current_context().meta.get(_TABLES, {})
     seat = Seat.from_environment()
-    remote = tuple(text for text in models if is_address(text))
-    here = [text for text in models if text not in remote]
-    folders = tuple(Path(text) for text in here if Path(text).is_dir())
-    specs = [ModelSpec.parse(text) for text in here if not Path(text).is_dir()]
-    if name is not None:
-        if len(specs) != 1 or folders or remote:
-            raise ConfigError(f"--name is for one model, and there are {len(models)}", where="calibrant serve")
-        specs = [dataclasses.replace(specs[0], name=name)]
     _log_to_stderr(
         quiet=quiet, access=options["access_log"], worker=None if seat is None else seat.number, form=log_format
     )
-    config = ServeConfig(
-        specs,
-        folders=folders,
-        remote=remote,
-        providers=providers or None,
-        trusted_proxies=trusted_proxies or THIS_MACHINE,
-        grace_seconds=grace,
-        canaries=tuple(Share.parse(text, "--canary") for text in canaries),
-        shadows=tuple(Share.parse(text, "--shadow") for text in shadows),
-        limits=Limits(max_body=max_body << 20, max_wait=max_wait, **tables.get("limits", {})),
-        watch=MonitorConfig(
-            sample=sample,
-            keep_days=keep_days,
-            keep_gib=keep_gib,
-            segment_bytes=segment_mib << 20,
-            segment_hours=1.0 if segment_hours is None and options["log_to"] is not None else segment_hours,
-            half=log_float16,
-            top=log_top,
-            features=feature_drift,
-            **tables.get("watch", {}),
-        ),
-        canary_rules=CanaryRules(**tables.get("canary_rules", {})),
-        **options,
-    )
+    config = _resolved(click.get_current_context().meta.get(_TABLES, {}), **options)
     if check:
         from calibrant.serve.config_check import checked
 
@@ -323,8 +283,84 @@ def serve(
         sys.exit(found.run(announce=lambda f: _announce(f["url"], f["models"], f["grpc_port"], count)))
     from calibrant.serve.processes.server import Server
 
-    server = Server(config, seat)
+    server = Server(config, seat, again=_again if sys.argv[1:2] == ["serve"] else None)
     server.run(announce=lambda url: _announce(url, sorted(server.repository.models), server.grpc_port, 1))
+
+
+_NOT_OF_CONFIG = ("engine", "ray_address", "workers", "quiet", "check", "log_format")
+
+
+def _again() -> ServeConfig:
+    """What the same command line means by now."""
+    context = serve.make_context("serve", sys.argv[2:])
+    options = {name: value for name, value in context.params.items() if name not in _NOT_OF_CONFIG}
+    return _resolved(context.meta.get(_TABLES, {}), **options)
+
+
+def _resolved(
+    tables: Mapping[str, Mapping[str, Any]],
+    *,
+    models: tuple[str, ...],
+    name: str | None,
+    canaries: tuple[str, ...],
+    shadows: tuple[str, ...],
+    max_body: int,
+    max_wait: float,
+    sample: float,
+    keep_days: float | None,
+    keep_gib: float,
+    grace: float,
+    segment_mib: int,
+    segment_hours: float | None,
+    log_float16: bool,
+    log_top: int | None,
+    feature_drift: bool,
+    providers: tuple[str, ...],
+    trusted_proxies: tuple[str, ...],
+    **options: Any,
+) -> ServeConfig:
+    """`tables`: of the configuration file."""
+    import dataclasses
+
+    from calibrant.calibration.monitoring.canary_rules import CanaryRules
+    from calibrant.errors import ConfigError
+    from calibrant.remote.storage import is_address
+    from calibrant.serve.config import ModelSpec, ServeConfig, Share
+    from calibrant.serve.limits import THIS_MACHINE, Limits
+    from calibrant.serve.monitor.config import MonitorConfig
+
+    remote = tuple(text for text in models if is_address(text))
+    here = [text for text in models if text not in remote]
+    folders = tuple(Path(text) for text in here if Path(text).is_dir())
+    specs = [ModelSpec.parse(text) for text in here if not Path(text).is_dir()]
+    if name is not None:
+        if len(specs) != 1 or folders or remote:
+            raise ConfigError(f"--name is for one model, and there are {len(models)}", where="calibrant serve")
+        specs = [dataclasses.replace(specs[0], name=name)]
+    return ServeConfig(
+        specs,
+        folders=folders,
+        remote=remote,
+        providers=providers or None,
+        trusted_proxies=trusted_proxies or THIS_MACHINE,
+        grace_seconds=grace,
+        canaries=tuple(Share.parse(text, "--canary") for text in canaries),
+        shadows=tuple(Share.parse(text, "--shadow") for text in shadows),
+        limits=Limits(max_body=max_body << 20, max_wait=max_wait, **tables.get("limits", {})),
+        watch=MonitorConfig(
+            sample=sample,
+            keep_days=keep_days,
+            keep_gib=keep_gib,
+            segment_bytes=segment_mib << 20,
+            segment_hours=1.0 if segment_hours is None and options["log_to"] is not None else segment_hours,
+            half=log_float16,
+            top=log_top,
+            features=feature_drift,
+            **tables.get("watch", {}),
+        ),
+        canary_rules=CanaryRules(**tables.get("canary_rules", {})),
+        **options,
+    )
 
 
 def _announce(url: str, names: list[str], grpc_port: int | None, workers: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_network
@@ -15,8 +16,10 @@ from calibrant.remote.storage import is_address
 from calibrant.serve.access import Token, read_tokens
 from calibrant.serve.limits import THIS_MACHINE, Limits
 from calibrant.serve.monitor.config import MonitorConfig
+from calibrant.serve.tls import certificate
 
 _SPEC = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(@(?P<version>[A-Za-z0-9._-]+))?=(?P<path>.+)")
+_HOST = re.compile(r"(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]")
 _SHARE = re.compile(r"(?P<name>[^@=]+)@(?P<version>[^@=]+)=(?P<share>[0-9.]+)")
 
 
@@ -79,6 +82,8 @@ class ServeConfig:
     admin: bool = False
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    tls_client_ca: Path | None = None  # callers show a certificate that one of these has signed
+    allowed_hosts: tuple[str, ...] = ()  # names that callers may call it by; any where there is none
     access_log: bool = False
     trace_share: float = 0.0  # of the requests, of which OpenTelemetry traces are sent
     reload_seconds: float = 2.0  # between looks at the files; 0 is never
@@ -107,6 +112,15 @@ class ServeConfig:
             raise ConfigError("all models are loaded unless --model-control is explicit", where="--load")
         if self.tls_key is not None and self.tls_cert is None:
             raise ConfigError("needs the certificate that it belongs to", where="--tls-key", fix="give --tls-cert too")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ConfigError("needs a certificate of its own", where="--tls-client-ca", fix="give --tls-cert too")
+        for text in self.allowed_hosts:
+            if not _HOST.fullmatch(text):
+                raise ConfigError(
+                    f'"{text}" is no name such as birds.example.org',
+                    where="--allowed-host",
+                    fix="give names or addresses without a port; *.example.org is all below it",
+                )
         if self.canary_auto and not self.canaries:
             raise ConfigError("decides nothing without --canary", where="--canary-auto")
         if self.canary_auto and self.canary_rules.labels and not (self.monitor or self.feedback_log):
@@ -145,6 +159,10 @@ class ServeConfig:
                 raise ConfigError("keeps nothing without --feedback-log", where=option)
         if self.log_to is not None and not is_address(self.log_to):
             raise ConfigError(f'"{self.log_to}" is no address such as s3://bucket/log', where="--log-to")
+
+    def tls(self) -> ssl.SSLContext | None:
+        """What HTTPS is served with."""
+        return None if self.tls_cert is None else certificate(self.tls_cert, self.tls_key, self.tls_client_ca)
 
     def tokens(self) -> tuple[Token, ...]:
         """That callers have to show one of."""

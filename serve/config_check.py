@@ -16,7 +16,6 @@ from calibrant.serve.models.remote_folder import RemoteFolder
 from calibrant.serve.models.repository import NEWEST
 from calibrant.serve.monitor.baseline import read_baseline
 from calibrant.serve.monitor.features import ServedFeatures
-from calibrant.serve.processes.listener import certificate
 
 
 def checked(config: ServeConfig) -> Iterator[str]:
@@ -25,8 +24,8 @@ def checked(config: ServeConfig) -> Iterator[str]:
     if tokens:
         yield f"{len(tokens)} token(s): {', '.join(sorted({right for t in tokens for right in t.rights}))}"
     if config.tls_cert is not None:
-        certificate(config.tls_cert, config.tls_key)
-        yield f"certificate {config.tls_cert}"
+        config.tls()
+        yield f"certificate {config.tls_cert}" + (" for callers with one" if config.tls_client_ca else "")
     if config.log_to is not None:
         yield f"{config.log_to}: {'reached' if reached(config.log_to) else 'reached, and nothing lies there yet'}"
     files = [(spec.name, spec.version, spec.path) for spec in config.models]

@@ -19,11 +19,14 @@ class Room:
     """`trusted`: networks whose addresses stand for many callers, such as a proxy's; no share is theirs."""
 
     def __init__(self, limits: Limits, trusted: Sequence[_Network]) -> None:
-        self.limits, self._trusted = limits, trusted
-        self._most, self._share = limits.max_buffered, limits.peer_share * limits.max_buffered
+        self.renew(limits, trusted)
         self.buffered = 0  # bytes of bodies that are being received or worked on
         self.connections = 0
         self._of: dict[str, list[int]] = {}  # connections and bytes, by address
+
+    def renew(self, limits: Limits, trusted: Sequence[_Network]) -> None:
+        self.limits, self._trusted = limits, trusted
+        self._most, self._share = limits.max_buffered, limits.peer_share * limits.max_buffered
 
     def whose(self, address: str) -> str:
         """Who has the share: the address, of IPv6 its /64, which one caller has as a whole. "" has none."""

@@ -36,6 +36,7 @@ class CallHead:
     encoding: str = "identity"  # of messages that say that they are compressed
     timeout: float | None = None  # seconds
     authorization: bytes = b""
+    authority: bytes = b""  # what the caller calls this server
     request_id: bytes = b""
     traceparent: bytes = b""
     size: int = 0  # of its fields as HTTP/2 counts them
@@ -102,6 +103,7 @@ def _head(fields: list[tuple[bytes, bytes]]) -> CallHead:
         found.get(b"grpc-encoding", b"identity").decode("latin-1"),
         _timeout(found.get(b"grpc-timeout")),
         found.get(b"authorization", b""),
+        pseudo.get(b":authority") or found.get(b"host", b""),
         found.get(b"x-request-id", b""),
         found.get(b"traceparent", b""),
         size,

@@ -7,17 +7,14 @@ are those of the published grpc_service.proto and model_config.proto.
 
 from __future__ import annotations
 
-import ssl
 import time
 from typing import Protocol
 
 from calibrant.errors import MissingExtra
 from calibrant.serve.access import request_id
-from calibrant.serve.config import ServeConfig
 from calibrant.serve.grpc.service import SERVICE, Service
 from calibrant.serve.inference import Ticket
 from calibrant.serve.limits import Limits
-from calibrant.serve.processes.listener import certificate
 from calibrant.serve.room import Room
 from calibrant.serve.tracing import Traces, parent_of
 
@@ -103,12 +100,3 @@ class Front:
     @property
     def busy(self) -> int:
         return sum(len(c.calls) for c in self.open)
-
-
-def tls(config: ServeConfig) -> ssl.SSLContext | None:
-    """The certificate of HTTPS, for callers who speak HTTP/2."""
-    if config.tls_cert is None:
-        return None
-    context = certificate(config.tls_cert, config.tls_key)
-    context.set_alpn_protocols(["h2"])
-    return context

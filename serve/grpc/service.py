@@ -97,8 +97,10 @@ class Service:
             raise WrongMethod(f'there is no method "{path[:100]}"; {did_you_mean(path[:100], self._methods)}')
         return found
 
-    def authorise(self, method: Method, authorization: bytes) -> None:
+    def authorise(self, method: Method, authorization: bytes, authority: bytes) -> None:
         if method.right:
+            if self.access.hosts:
+                self.access.check_host(authority)
             self.access.authorise(authorization, send="metadata authorization", right=method.right)
 
     def serve(self, exchange: Exchange, method: Method, data: memoryview, encoding: str | None = None) -> None:

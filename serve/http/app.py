@@ -101,6 +101,8 @@ class Application:
         if request.method != route.verb and not (request.method == b"HEAD" and route.verb == GET):
             verb = route.verb.decode()
             raise WrongMethod(f"use {verb} here, not {request.method.decode()}", allow=verb)
+        if self.access.hosts and not route.open and not request.internal:
+            self.access.check_host(request.headers.get(b"host", b""))
         if self.access.tokens and not route.open and not request.internal:
             given = request.headers.get(b"authorization", b"")
             self.access.authorise(given, send="header Authorization", right=route.right)

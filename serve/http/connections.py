@@ -42,6 +42,11 @@ class Connections:
         self.heads: dict[bytes, Head] = {}
         self._date = (0, b"")
 
+    def renew(self, limits: Limits, trusted: Sequence[str]) -> None:
+        """For connections from here on."""
+        self.limits = limits
+        self.room.renew(limits, [ip_network(text) for text in trusted])
+
     def connection(self) -> Connection:
         return Connection(self)
 

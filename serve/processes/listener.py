@@ -11,11 +11,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import socket
-import ssl
 import struct
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from calibrant.errors import ConfigError
 
@@ -102,13 +100,3 @@ def welcome(listener: socket.socket) -> None:
     if sys.platform.startswith("linux"):
         with contextlib.suppress(OSError):  # usually there is no filter
             listener.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
-
-
-def certificate(chain: Path, key: Path | None) -> ssl.SSLContext:
-    """What HTTPS is served with."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(chain, key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"the certificate cannot be used ({error})", where=chain) from None
-    return context

@@ -10,7 +10,6 @@ import logging
 import os
 import signal
 import socket
-import ssl
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -32,9 +31,11 @@ from calibrant.serve.models.model import Model
 from calibrant.serve.models.reload import Lifecycle
 from calibrant.serve.models.remote_folder import RemoteFolder
 from calibrant.serve.models.repository import NEWEST, Repository
-from calibrant.serve.processes.listener import certificate, listen, turn_away, welcome
+from calibrant.serve.processes.listener import listen, turn_away, welcome
 from calibrant.serve.processes.other_workers import OtherWorkers
+from calibrant.serve.processes.renewal import renew
 from calibrant.serve.processes.workers import LEADER, Seat, ignore_hangup
+from calibrant.serve.tls import Renewable
 
 if TYPE_CHECKING:
     from calibrant.serve.grpc.server import Front
@@ -49,9 +50,13 @@ LONGEST_MEASURE, ALL_MEASURES = 0.8, 24.0  # seconds for one model's batch curve
 class Server:
     """Loads the models of a configuration and serves them until told to stop."""
 
-    def __init__(self, config: ServeConfig, seat: Seat | None = None) -> None:
-        """`seat`: where this process is one of several workers."""
+    def __init__(
+        self, config: ServeConfig, seat: Seat | None = None, again: Callable[[], ServeConfig] | None = None
+    ) -> None:
+        """`seat`: where this process is one of several workers. `again`: what it would be told if it began now."""
         heap.share()
+        self._again = again
+        self.tls: list[Renewable] = []
         self.seat = seat
         self.config = config = config if seat is None else _of_worker(config, seat)
         self._cores = max(1, available_cores() // (1 if seat is None else seat.workers))
@@ -77,7 +82,7 @@ class Server:
             rules = config.canary_rules if config.canary_auto else None
             kept = config.feedback_log or (None if seat is None else Path(seat.folder))
             self.control.canaries = Canaries(self.repository, rules, others=self.control.others, folder=kept)
-        self.access = Access(config.tokens(), logged=config.access_log)
+        self.access = Access(config.tokens(), hosts=config.allowed_hosts, logged=config.access_log)
         self.app = Application(self.inference, self.control, self.access)
         self.connections = self.app.connections = Connections(
             self.app, config.limits, gate=self.app.gate, trusted=config.trusted_proxies
@@ -192,43 +197,36 @@ class Server:
         ignore_hangup()
         listener = self.listen()
         with contextlib.closing(listener):
-            context = self._tls()
+            context = self.config.tls()
+            self.tls = [] if context is None else [Renewable(context)]
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                runner.run(self._serve(listener, context, announce))
+                runner.run(self._serve(listener, announce))
 
-    def _tls(self) -> ssl.SSLContext | None:
-        if self.config.tls_cert is None:
-            return None
-        return certificate(self.config.tls_cert, self.config.tls_key)
+    def told_now(self) -> ServeConfig:
+        if self._again is None:
+            return self.config
+        return self._again() if self.seat is None else _of_worker(self._again(), self.seat)
 
-    def _refresh(self, contexts: list[ssl.SSLContext]) -> None:
-        """SIGHUP: certificates and tokens are read again. What cannot be read leaves the old ones in place."""
+    def _hang_up(self) -> None:
+        """SIGHUP. What cannot be read leaves everything as it was."""
         try:
-            tokens = self.config.tokens()
-            self._tls()  # which is whole: a key of another certificate is told here
-            for context in contexts:
-                context.load_cert_chain(self.config.tls_cert or "", self.config.tls_key)
+            renew(self)
         except (CalibrantError, OSError) as error:
             log.error("SIGHUP: nothing was changed: %s", error)
-            return
-        self.access.tokens = tokens
-        log.info("SIGHUP: certificates and tokens were read again")
 
-    async def _serve(
-        self, listener: socket.socket, context: ssl.SSLContext | None, announce: Callable[[str], None]
-    ) -> None:
+    async def _serve(self, listener: socket.socket, announce: Callable[[str], None]) -> None:
         loop = asyncio.get_running_loop()
         self.inference.loop = loop
         self._stop = asyncio.Event()
-        contexts = [] if context is None else [context]
+        context = self.tls[0].context if self.tls else None
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(NotImplementedError):  # Windows
                 loop.add_signal_handler(number, self._stop.set)
         with contextlib.suppress(NotImplementedError, AttributeError):
-            loop.add_signal_handler(signal.SIGHUP, self._refresh, contexts)
+            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         if self.seat is not None and self.seat.joins:
             await self.load_all()  # callers wait in the kernel's queue, which is better than to be told to come again
-        grpc = await self._grpc(contexts)
+        grpc = await self._grpc()
         server = await loop.create_server(self.connections.connection, sock=listener, ssl=context, backlog=1024)
         host, port = listener.getsockname()[:2]
         address = f"{'https' if context else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -307,11 +305,11 @@ class Server:
     grpc: Front | None = None
     _grpc_listeners: Sequence[socket.socket] = ()
 
-    async def _grpc(self, contexts: list[ssl.SSLContext]) -> asyncio.Server | None:
-        """The gRPC front, where it is wanted; its certificate is added to those that are read again."""
+    async def _grpc(self) -> asyncio.Server | None:
+        """The gRPC front, where it is wanted."""
         if self.config.grpc_port is None:
             return None
-        from calibrant.serve.grpc.server import Front, tls
+        from calibrant.serve.grpc.server import Front
         from calibrant.serve.grpc.service import Service
 
         config = self.config
@@ -319,8 +317,11 @@ class Server:
         listener = listen(config.host, self.config.grpc_port, shared=self.seat is not None, option="--grpc-port")
         self._grpc_listeners, self.grpc_port = [listener], listener.getsockname()[1]
         self.grpc = self.app.grpc = Front(service, config.limits, self.connections.room, self.app.traces)
-        context = tls(config)
-        contexts += [] if context is None else [context]
+        certificate = config.tls()
+        context = None
+        if certificate is not None:
+            self.tls.append(Renewable(certificate, ["h2"]))
+            context = self.tls[-1].context
         loop = asyncio.get_running_loop()
         return await loop.create_server(self.grpc.connection, sock=listener, ssl=context, backlog=1024)
 

@@ -4,6 +4,7 @@ Refusal
  +- BadInput           a request that means nothing to the model, or cannot be read
  +- Unauthorized       no token, or another one
  +- Forbidden          not for callers from the network
+ +- Misdirected        by a name that is not this server's
  +- NotFound           no such address, prediction or service
  |   +- ModelNotFound  no such model or version
  +- WrongMethod        the address takes another verb
@@ -73,6 +74,9 @@ class Unauthorized(Refusal): ...
 class Forbidden(Refusal): ...
 
 
+class Misdirected(Refusal): ...
+
+
 class NotFound(Refusal): ...
 
 
@@ -130,6 +134,7 @@ CODES: dict[type[Refusal], Codes] = {
     BadInput:        Codes(400, 3),   # INVALID_ARGUMENT
     Unauthorized:    Codes(401, 16),  # UNAUTHENTICATED
     Forbidden:       Codes(403, 7),   # PERMISSION_DENIED
+    Misdirected:     Codes(421, 7),
     NotFound:        Codes(404, 5),   # NOT_FOUND
     ModelNotFound:   Codes(404, 5),
     WrongMethod:     Codes(405, 12),  # UNIMPLEMENTED

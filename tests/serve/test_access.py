@@ -14,7 +14,7 @@ from calibrant.errors import ConfigError
 from calibrant.serve.access import Access, read_tokens
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.processes.background import running
-from calibrant.serve.protocol.errors import Forbidden, Unauthorized
+from calibrant.serve.protocol.errors import Forbidden, Misdirected, Unauthorized
 
 FILE = "# who may what\nshop infer aaa\n\nlabels feedback,infer bbb\nops admin ccc\n"
 
@@ -66,6 +66,48 @@ def test_two_ways_to_give_tokens_are_one_too_many(tmp_path: Path) -> None:
         ServeConfig((), token="a", token_file=tmp_path / "tokens")
     with pytest.raises(ConfigError, match="cannot be read"):
         ServeConfig((), token_file=tmp_path / "none").tokens()
+
+
+@pytest.mark.parametrize(
+    ("host", "good"),
+    [
+        ("birds.example.org", True), ("Birds.Example.org:8000", True), ("a.b.test", True), ("[::1]:8000", True),
+        ("127.0.0.1:80", True), ("example.org", False), ("test", False), ("birds.example.org.evil", False),
+        ("eviltest", False), ("", False), ("127.0.0.1.evil", False), ("[::2]", False),
+    ],
+)  # fmt: skip
+def test_a_server_is_called_by_its_names_only(host: str, good: bool) -> None:
+    access = Access(hosts=("birds.example.org", "*.test", "127.0.0.1", "[::1]"))
+    if good:
+        access.check_host(host.encode())
+        return
+    with pytest.raises(Misdirected):
+        access.check_host(host.encode())
+
+
+def test_both_fronts_look_at_the_name(model_file: Path) -> None:
+    grpc = pytest.importorskip("grpc")
+    arguments = ["--threads", "1", "--allowed-host", "birds.test", "--grpc-port", "0"]
+    with running(model_file, arguments=arguments) as server, httpx.Client(timeout=60) as client:
+        for host, status in (("birds.test:8000", 200), ("evil.test", 421)):
+            got = client.get(server.url + "/v2", headers={"Host": host})
+            assert (got.status_code, "not called" in got.text) == (status, status == 421)
+            assert client.get(server.url + "/v2/health/live", headers={"Host": host}).status_code == 200
+            options = [("grpc.default_authority", host)]
+            with grpc.insecure_channel(f"{server.host}:{server.grpc_port}", options=options) as channel:
+                call = channel.unary_unary("/inference.GRPCInferenceService/ServerMetadata")
+                if status == 200:
+                    assert b"calibrant" in call(b"", timeout=60)
+                    continue
+                with pytest.raises(grpc.RpcError) as refused:
+                    call(b"", timeout=60)
+                assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+@pytest.mark.parametrize("name", ["Birds.test", "birds.test:80", "http://birds", "*", "a b", ""])
+def test_a_name_that_no_caller_can_have_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="is no name"):
+        ServeConfig((), allowed_hosts=(name,))
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP")

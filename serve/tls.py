@@ -1,0 +1,50 @@
+"""Certificates: the server's own, and those that callers must show."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+
+from calibrant.errors import ConfigError
+
+
+def certificate(chain: Path, key: Path | None, client_ca: Path | None = None) -> ssl.SSLContext:
+    """What HTTPS is served with. `client_ca`: callers show a certificate that one of these has signed."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(chain, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"the certificate cannot be used ({error})", where=chain) from None
+    if client_ca is not None:
+        try:
+            context.load_verify_locations(client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"holds no certificates to judge callers by ({error})", where=client_ca) from None
+        context.verify_mode = ssl.CERT_REQUIRED
+        # A session that is taken up again shows no certificate: one that is no longer good would go on.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+    return context
+
+
+class Renewable:
+    """A context that every handshake takes anew, so that certificates and who is trusted can change while it serves."""
+
+    def __init__(self, first: ssl.SSLContext, protocols: Sequence[str] = ()) -> None:
+        """`protocols`: of ALPN."""
+        self._protocols = list(protocols)
+        self._now = self._prepared(first)
+        self.context = self._prepared(first)
+        self.context.sni_callback = self._take
+
+    def renew(self, context: ssl.SSLContext) -> None:
+        self._now = self._prepared(context)
+
+    def _prepared(self, context: ssl.SSLContext) -> ssl.SSLContext:
+        if self._protocols:
+            context.set_alpn_protocols(self._protocols)
+        return context
+
+    def _take(self, connection: ssl.SSLObject, name: str | None, old: ssl.SSLContext) -> None:
+        connection.context = self._now
