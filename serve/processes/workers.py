@@ -132,7 +132,7 @@ class Supervisor:
         self._stopping = True
 
     def _pass_on(self, number: int, _: object) -> None:
-        """SIGHUP is for the workers, who read certificates and tokens again."""
+        """SIGHUP is for the workers, who read certificates, tokens and settings again."""
         for worker in self._seated.values():
             if worker.ready and worker.process.poll() is None:
                 worker.process.send_signal(number)
