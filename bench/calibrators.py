@@ -153,9 +153,9 @@ def scores(q: np.ndarray, y: np.ndarray) -> dict[str, float]:
 def methods(classes: int) -> dict[str, Callable[[np.ndarray, np.ndarray], Callable[[np.ndarray], np.ndarray]]]:
     found = {m: ours(m) for m in (OURS if classes < HEAVY else TAIL_OURS)}
     if classes >= HEAVY:
-        found["structured"] = ours("structured")
+        found |= {m: ours(m) for m in ("structured", "venn-abers")}
     if classes > HEAVY:
-        found |= {m: ours(m) for m in ("isotonic", "venn-abers", "beta")}
+        found |= {m: ours(m) for m in ("isotonic", "beta")}
     found |= {f"probmetrics {m}": probmetrics(m) for m in PEERS if classes <= HEAVY or m in ("svs", "ts-mix")}
     return {**found, "scikit-learn temperature": sklearn_temperature, "netcal temperature": netcal_temperature}
 
