@@ -5,7 +5,8 @@
 Makes an environment DIR2 of its own with probmetrics, netcal and scikit-learn where there is none (it borrows the
 packages of the one that runs this), and runs itself there. Sets: every 10-class file of DIR with labels; `tail100` and
 `tail1000`, classifiers whose class means were learned from a long tail (100 to 1) and whose logits are twice too sure;
-`net5-same`, `net5-shift` and the others of `simulated_networks.py`, on which `auto` was tuned (not by default).
+`net5-same`, `net5-shift` and the others of `simulated_networks.py`, and `dev-lite-clean` and the others that
+`real_networks.py` put into DIR, on which `auto` was tuned (not by default).
 Each split draws n rows for the fit; all others (5,000 fresh ones where simulated) judge. NLL, Brier score, accuracy and
 ECE with 15 bins are the metrics of CalArena (arXiv 2605.30188), as are the win rates over experiments at the end;
 seconds are process time on one thread, fit only.
@@ -74,7 +75,7 @@ def split(name: str, folder: Path, rows: int, seed: int) -> tuple[Rows, Rows] | 
         made, rows_like = name.split("-")
         z, y = network(made)[rows_like]
     else:
-        with np.load(folder / FILES[name]) as file:
+        with np.load(folder / FILES.get(name, f"{name}.npz")) as file:
             z, y = file["logits"], file["labels"].astype(np.int64)
     if len(y) - rows < 500:
         return None
@@ -152,9 +153,9 @@ def scores(q: np.ndarray, y: np.ndarray) -> dict[str, float]:
 def methods(classes: int) -> dict[str, Callable[[np.ndarray, np.ndarray], Callable[[np.ndarray], np.ndarray]]]:
     found = {m: ours(m) for m in (OURS if classes < HEAVY else TAIL_OURS)}
     if classes >= HEAVY:
-        found["structured"] = ours("structured")
+        found |= {m: ours(m) for m in ("structured", "venn-abers")}
     if classes > HEAVY:
-        found |= {m: ours(m) for m in ("isotonic", "venn-abers", "beta")}
+        found |= {m: ours(m) for m in ("isotonic", "beta")}
     found |= {f"probmetrics {m}": probmetrics(m) for m in PEERS if classes <= HEAVY or m in ("svs", "ts-mix")}
     return {**found, "scikit-learn temperature": sklearn_temperature, "netcal temperature": netcal_temperature}
 

@@ -148,3 +148,21 @@ def test_rare_classes_take_venn_abers_where_it_predicts_better() -> None:
     plain = metrics.nll(fit("temperature", z, y).probabilities(fresh), truth)
     alone = metrics.nll(fit("venn-abers", z, y).probabilities(fresh), truth)
     assert loss < min(plain, alone + 0.02)
+
+
+def test_few_rows_of_confused_classes_give_a_weakly_penalised_map_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    mix = np.eye(6) + rng.normal(0, 0.35, (6, 6))
+
+    def rows(n: int) -> tuple[np.ndarray, np.ndarray]:
+        z = rng.normal(size=(n, 6)) * 3
+        p = softmax(z @ mix.T / 1.5)
+        return z, (p.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+
+    (z, y), (fresh, truth) = rows(100), rows(5000)
+    found = fit("auto", z, y)
+    weak = [m["share"] for m in found.fit["auto"]["members"] if m["options"].get("penalty") == 0.1]
+    assert sum(weak) > 0.1
+    monkeypatch.setattr("calibrant.calibration.calibrators.auto._OF_BESIDE", 0.0)
+    without = fit("auto", z, y)
+    assert metrics.nll(found.probabilities(fresh), truth) < metrics.nll(without.probabilities(fresh), truth) - 0.003

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.calibration.calibrators.estimation.pooling import HeldOut, folds_of, folds_worth, shares
+from calibrant.calibration.calibrators.estimation.pooling import HeldOut, beside, folds_of, folds_worth, shares
 
 
 def made(rows: int) -> HeldOut:
@@ -35,3 +35,11 @@ def test_folds_share_the_rows_out() -> None:
 def test_folds_are_held_out_until_two_thousand_rows_have_been() -> None:
     assert [folds_worth(n, heavy=False) for n in (100, 2000, 5000, 10_000, 90_000)] == [5, 5, 2, 1, 1]
     assert folds_worth(100, heavy=True) == 1
+
+
+def test_a_part_of_a_mixture_goes_to_the_members_beside_it() -> None:
+    found = made(60)
+    given = np.array([1.0, 0.0])
+    assert beside(found, given, [False, True], 0.15, 20.0) == pytest.approx(shares(found, np.array([0.85, 0.15])))
+    assert beside(found, np.array([0.4, 0.6]), [False, True], 0.15, 1e9) == pytest.approx([0.34, 0.66], abs=1e-6)
+    assert beside(found, given, [False, False], 0.15, 20.0) is given
