@@ -8,7 +8,7 @@ on the same kind of machine with the same versions; --write puts what came out i
 
 Each of the three libraries that multiply here picks its sums by the processor, and 150 steps of training carry a last
 digit into the second one of a table. They are held to what every x86 processor with AVX2 has, so that a newer one,
-or another maker's, takes the same way. That it is enough was seen on one kind of machine alone.
+or another maker's, takes the same way. Whether it then prints the same was not run, for want of one.
 """
 
 from __future__ import annotations
