@@ -107,7 +107,10 @@ class Watch:
     def _look(self) -> None:
         doing = None
         while not self._stop.wait(0.02):
-            found = len(list(self._folder.glob(self._pattern)))
+            try:
+                found = len(list(self._folder.glob(self._pattern)))
+            except FileNotFoundError:  # it went away meanwhile, with all of them
+                continue
             self.times += [time.monotonic()] * (found - len(self.times))
             if self._then is not None and self.then_at is None and found >= self._after:
                 self.then_at = time.monotonic()

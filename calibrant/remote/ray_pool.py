@@ -116,8 +116,8 @@ class Pool(Generic[Item]):
                 item = self._next() if len(actor.calls) == room else None
                 if item is not None:
                     self._give(actor, item)
-        if self._steal and not self._waiting:
-            for actor in ready:
+        if self._steal:
+            for actor in ready:  # who has none now will get none
                 item = None if actor.calls else self._late()
                 if item is not None:
                     log.info("%s is late; begun a second time", self._name(self._items[item])[0])

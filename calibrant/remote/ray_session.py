@@ -109,7 +109,14 @@ def _join(ray: Any, address: str | None, cores: int | None) -> bool:
     if here:
         address = _running_here()
     if address is None or address == LOCAL:
-        start(LOCAL, **own)
+        try:
+            start(LOCAL, **own)
+        except Exception as error:  # a plain one where its daemons take too long
+            raise ModelError(
+                f"Ray did not start on this machine ({said(error)})",
+                where="--engine ray",
+                fix="try again where less runs, or join a cluster with --ray-address",
+            ) from None
         log.info("started a cluster of Ray on this machine for this command")
         return True
     try:

@@ -164,6 +164,8 @@ def test_results_that_wait_for_their_turn_are_bounded(spread: Any) -> None:
     ray, found = spread(lambda number, item: 40.0 if item == 0 else 1.0, 20, 2, ahead=6, steal=False)
     assert max(item for item, _ in found[:6]) <= 6
     assert len(found) == 20
+    ray, found = spread(lambda number, item: None if item == 0 and number == 0 else 1.0, 20, 2, ahead=6)
+    assert len(found) == 20  # the first one stopped, and nobody waits for its turn for ever
 
 
 def test_an_item_that_ends_its_actors_is_named(spread: Any) -> None:

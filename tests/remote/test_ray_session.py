@@ -96,6 +96,9 @@ def test_what_does_not_answer_is_said_at_once(monkeypatch: pytest.MonkeyPatch, r
         ):
             pass
     assert not ray.started
+    ray.says = Exception("The current node timed out during startup.")
+    with pytest.raises(ModelError, match="Ray did not start on this machine .*timed out"), session("x", 3, "local"):
+        pass
     ray.says = RuntimeError("Version mismatch: 2.40")
     with pytest.raises(ModelError, match="Version mismatch"), session("x", 3, "ray://there:10001"):
         pass

@@ -35,7 +35,7 @@ from tests.train.jobs.test_run import Square, ran
 from tests.two_nodes import TwoNodes, Watch, two_nodes
 
 pytestmark = [
-    pytest.mark.slow,  # 80 s in all
+    pytest.mark.slow,  # 60 s in all
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed"),
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found and frozen as Linux does"),
 ]
