@@ -236,7 +236,10 @@ WALKS = {
         names=of_reduced_tokens,
     ),
     "training.md": Walk(
-        {"calibrant train --recipe": "CUB and a ViT-B: train/test_recipe.py"},
+        {
+            "calibrant train --recipe": "CUB and a ViT-B: train/test_recipe.py",
+            "calibrant train cub.toml --engine ray": "a cluster: train/machines/test_ray_train.py",
+        },
         swap={
             "=0.25,0.5,1": "=0.25,1",
             "--trials 12": "--trials 2",

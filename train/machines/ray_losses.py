@@ -31,7 +31,8 @@ class Losses(UserCallback):  # type: ignore[misc]
             if isinstance(error, CalibrantError):
                 raise error
         rank, first = min(worker_exceptions.items())
-        words, before = f"process {rank} failed ({said(first)})", self._last
+        reason = said(first).split(". ")[0]  # Ray goes on for a paragraph
+        words, before = f"process {rank} failed ({reason})", self._last
         self._last = (words, time.monotonic())
         if words == before[0] and self._last[1] - before[1] < _SAME_SECONDS:
             return  # one loss, looked at twice

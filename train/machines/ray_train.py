@@ -82,8 +82,8 @@ def fit_on_ray(
         ear = ray.remote(num_cpus=0, scheduling_strategy=here)(Ear).remote()
         task = Task(config, launch, seal, ear, cores, resume, overwrite, tuple(map(_whole_source, plugins.sources())))
         waits = (
-            f"waiting for {workers.least} or more processes: each needs {cores} free "
-            f"core{'s' if cores > 1 else ''}{' and a GPU' if gpu else ''} of one machine, see ray status"
+            f"no process is ready yet: {workers.least} or more are needed, each with {cores} free "
+            f"core{'s' if cores > 1 else ''}{' and a GPU' if gpu else ''} of one machine (ray status says what is free)"
         )
         with _set(*_START_TIMEOUT), tempfile.TemporaryDirectory(prefix="calibrant-ray-") as own:
             trainer = _trainer(train, task, workers, Path(own), gpu=gpu)

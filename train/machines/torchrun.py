@@ -1,8 +1,8 @@
 """What torchrun leaves to its workers: a name for the launch, and a store that remembers too much.
 
 The store of torchrun's agent outlives a restart of the workers, and with it the addresses of those that died. Gloo and
-NCCL look those up under the same keys each time, so that a restarted worker calls a dead one (torch 2.15, under the
-c10d rendezvous and the static one alike). Hence each start of the group agrees on keys of its own.
+NCCL look those up under the same keys each time, so that a restarted worker calls a dead one (torch 2.15, seen with Gloo
+under the c10d rendezvous). Hence each start of the group agrees on keys of its own.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import socket
 import time
 import uuid
 from datetime import timedelta
-
-import torch.distributed as dist
+from typing import TYPE_CHECKING
 
 from calibrant.errors import ModelError
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 LAUNCH = "CALIBRANT_LAUNCH"
 WAIT_SECONDS = 300.0  # until all workers of a group are there
@@ -35,16 +37,18 @@ def launch_name() -> str | None:
     return name
 
 
-def own_store(rank: int, world: int) -> dist.Store | None:
+def own_store(rank: int, world: int) -> Store | None:
     """A part of the agent's store that no earlier start of the group has written into; None where there is no agent."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
+    from torch._C._distributed_c10d import PrefixStore, TCPStore  # torch.distributed exports them to no type checker
+
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(address, port, world, is_master=False, timeout=timedelta(seconds=WAIT_SECONDS))
-    return dist.PrefixStore(f"{_KEY}/{meeting(store, rank, world)}", store)
+    store = TCPStore(address, port, world, is_master=False, timeout=timedelta(seconds=WAIT_SECONDS))
+    return PrefixStore(f"{_KEY}/{meeting(store, rank, world)}", store)
 
 
-def meeting(store: dist.Store, rank: int, world: int, *, seconds: float = WAIT_SECONDS) -> str:
+def meeting(store: Store, rank: int, world: int, *, seconds: float = WAIT_SECONDS) -> str:
     """A name that this start of the group alone has, the same on all ranks.
 
     The first rank proposes one, the others answer with a name each, and it confirms by listing them. Whoever does not

@@ -21,7 +21,7 @@ def undisturbed(image_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
          "-m", "calibrant", "train", str(config)],
-        cwd=ROOT, capture_output=True, text=True, timeout=200, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=600, check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

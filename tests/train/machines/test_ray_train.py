@@ -186,7 +186,8 @@ def test_what_ended_it_is_said_plainly(tmp_path: Path) -> None:
     assert "Ray Train gave up (the end)" in str(ray_train._plain(RuntimeError("long\nthe end"), tmp_path))
 
 
-@pytest.mark.slow  # 80 s
+@pytest.mark.slow  # 80 s; six minutes on a machine that others use
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(not HERE, reason="ray is not installed")
 def test_a_lost_process_and_lost_machines_leave_the_result_as_it_was(
     image_folder: Path, tmp_path: Path, undisturbed: Path
@@ -198,7 +199,7 @@ def test_a_lost_process_and_lost_machines_leave_the_result_as_it_was(
         done = subprocess.run(
             [sys.executable, str(Path(__file__).with_name("three_machines.py")),
              str(write_config(tmp_path / "lost.toml", image_folder, lost))],
-            cwd=ROOT, capture_output=True, text=True, timeout=400, check=False,
+            cwd=ROOT, capture_output=True, text=True, timeout=1100, check=False,
             env={**env, "RAY_TMPDIR": short, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
                  "CALIBRANT_OVERWRITE": "0"},
         )  # fmt: skip

@@ -40,10 +40,10 @@ def test_a_killed_process_costs_less_than_an_epoch_and_nothing_of_the_result(
         )  # fmt: skip
         try:
             for epoch, rank in kills:
-                wait_for_epoch(lost, epoch, lambda: process.poll() is None)
+                wait_for_epoch(lost, epoch, lambda: process.poll() is None, 300)
                 time.sleep(0.05)
                 kill(children(process.pid)[rank])
-            process.wait(200)
+            process.wait(500)
         finally:
             if process.poll() is None:
                 process.kill()

@@ -9,6 +9,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,9 @@ KILLS = ((3, "process"), (6, "machine"), (9, "machine"))
 
 
 def main(file: Path) -> dict[str, Any]:
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    machines = [cluster.add_node(num_cpus=1) for _ in range(3)]
+    head = {"num_cpus": 0, "include_dashboard": False}
+    cluster = _up(lambda: Cluster(initialize_head=True, head_node_args=head))
+    machines = [_up(lambda: cluster.add_node(num_cpus=1)) for _ in range(3)]
     ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
     config = train_config(read_toml(file))
     try:
@@ -41,7 +43,7 @@ def main(file: Path) -> dict[str, Any]:
 
     def lose() -> None:
         for epoch, what in KILLS:
-            wait_for_epoch(config.out, epoch, lambda: not over.is_set())
+            wait_for_epoch(config.out, epoch, lambda: not over.is_set(), 300)
             machine, pid = next((m, p) for m in machines for p in _trainers(m))
             if what == "process":
                 kill(pid)
@@ -68,6 +70,16 @@ def main(file: Path) -> dict[str, Any]:
         cluster.shutdown()
     begun = events[0][0] if events else 0.0
     return {"refused": refused, "said": said, "events": [(round(at - begun, 1), what) for at, what in events]}
+
+
+def _up(start: Callable[[], Any]) -> Any:
+    """Ray gives a node 30 s, which a machine that others use may not have."""
+    for _ in range(3):
+        try:
+            return start()
+        except Exception as error:
+            failed = error
+    raise failed
 
 
 def _trainers(machine: Any) -> list[int]:
