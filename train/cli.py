@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from calibrant.remote.ray_session import RAY_ADDRESS, joined
+from calibrant.remote.ray_session import RAY_ADDRESS, joined, refuse_address
 from calibrant.train.known_words import LOSS, MODEL, RECIPE, REDUCTION
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ def _workers(_: click.Context, parameter: click.Parameter, text: str | None) -> 
     "--sync-bn", is_flag=True, default=None, help="Under torchrun: batch norm over the rows of all processes."
 )
 @click.option("--engine", type=click.Choice(["process", "ray"]), default="process", show_default=True)
+@RAY_ADDRESS
 @click.option(
     "--workers",
     callback=_workers,
@@ -135,7 +136,8 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
     from calibrant.train.settings_table import laid_over
 
     resume, overwrite, as_json = options.pop("resume"), options.pop("overwrite"), options.pop("as_json")
-    engine, workers = options.pop("engine"), options.pop("workers")
+    engine, workers, address = options.pop("engine"), options.pop("workers"), options.pop("ray_address")
+    refuse_address(address, engine=engine)
     if engine == "process" and workers is not None:
         raise ConfigError(
             "belongs to --engine ray",
@@ -162,7 +164,15 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
                 from calibrant.train.machines.ray_train import Workers, fit_on_ray
 
                 group = None if workers is None else Workers(*workers)
-                run = fit_on_ray(resolved, group, resume=resume, overwrite=overwrite, on_epoch=_show, on_start=_start)
+                run = fit_on_ray(
+                    resolved,
+                    group,
+                    resume=resume,
+                    overwrite=overwrite,
+                    on_epoch=_show,
+                    on_start=_start,
+                    address=address,
+                )
             else:
                 run = fit(resolved, resume=resume, overwrite=overwrite, on_epoch=_show, on_start=_start)
     except KeyboardInterrupt:

@@ -62,15 +62,19 @@ def fit_on_ray(
     overwrite: bool = False,
     on_epoch: Callable[[Epoch], None] | None = None,
     on_start: Callable[[str], None] | None = None,
+    address: str | None = None,
 ) -> Path:
-    """fit() by a group of processes; without `workers` one for each GPU, or for each machine where there are none."""
+    """fit() by a group of processes; without `workers` one for each GPU, or for each machine where there are none.
+
+    `address`: of the cluster, where it is not the one that `session` finds."""
     if config.data.path is None:
         raise ConfigError("no data", fix="pass --data DIR or set data.path")
     config = with_whole_paths(config)
     launch = launch_name() or uuid.uuid4().hex
     if not (resume or overwrite or begun_by(config.out, launch)):
         refuse_a_run(config.out)
-    with session(COMMAND, os.cpu_count()) as ray, _sealed(config.out) as seal:
+    with session(COMMAND, os.cpu_count(), address) as cluster, _sealed(config.out) as seal:
+        ray = cluster.ray
         train = _ray_train()
         machines = machines_of(ray.nodes())
         gpu = wants_gpus(config.engine.device, machines)
