@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -45,7 +46,7 @@ def processes(device: str) -> Iterator[Ranks]:
     cuda = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     rank = int(os.environ.get("RANK", "0"))
     store = own_store(rank, world)
-    own = {} if store is None else {"store": store, "rank": rank, "world_size": world}
+    own: dict[str, Any] = {} if store is None else {"store": store, "rank": rank, "world_size": world}
     dist.init_process_group("nccl" if cuda else "gloo", **own)
     try:
         yield Ranks(dist.get_rank(), world, int(os.environ.get("LOCAL_RANK", "0")))

@@ -1,8 +1,8 @@
 """What torchrun leaves to its workers: a name for the launch, and a store that remembers too much.
 
 The store of torchrun's agent outlives a restart of the workers, and with it the addresses of those that died. Gloo and
-NCCL look those up under the same keys each time, so that a restarted worker calls a dead one (torch 2.15, seen with Gloo
-under the c10d rendezvous). Hence each start of the group agrees on keys of its own.
+NCCL look those up under the same keys each time, so that a restarted worker calls a dead one (torch 2.15; seen with
+Gloo under the c10d rendezvous). Hence each start of the group agrees on keys of its own.
 """
 
 from __future__ import annotations
