@@ -133,6 +133,10 @@ TESTED_WITH_OTHERS = {
         serve/http/openapi/schemas.py
         serve/http/pages.py
     """,
+    "tests/train/machines/test_ray_train.py": """
+        train/machines/ray_losses.py
+        train/machines/ray_worker.py
+    """,
     "tests/serve/callers/test_generator.py": """
         serve/callers/bench.py
         serve/callers/caller.py

@@ -66,7 +66,9 @@ def test_an_image_runs_as_nobody_and_tells_its_health(image: Path) -> None:
     last = max(i for i, line in enumerate(lines) if line.startswith("FROM"))
     assert any(re.match(r"USER \d+$", line) for line in lines[last:])
     assert any(line.startswith("HEALTHCHECK") for line in lines[last:])
-    extras = re.search(r"'\.\[(.+)\]'", image.read_text())
+    text = image.read_text()
+    extras = re.search(r"'\.\[([^$]+)\]'|(?m:^ARG EXTRAS=)(\S+)", text)
     assert extras is not None
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(extras[1].split(",")) <= known.keys()
+    named = [extras[1] or extras[2], *re.findall(r"--build-arg EXTRAS=(\S+)", text)]
+    assert {extra for line in named for extra in line.split(",")} <= known.keys()
