@@ -40,7 +40,6 @@ _ALIGN = 16
 PASSED_SECONDS = 1.0
 LARGE_BODY, STEP = 2 << 20, 64 << 10  # what is larger is received in steps: libuv takes 32 of them before others' turn
 NEW_EACH_TIME = 32 << 20  # bytes: glibc's largest DEFAULT_MMAP_THRESHOLD
-STEP_PAUSE = 3e-4  # after each, of a body that is long to read anyway
 DISCARD_SECONDS, DISCARD_PAUSE = 3.0, 1e-3  # the latter after each piece
 _NOWHERE = memoryview(bytearray(64 << 10))  # what is read to be forgotten
 SMALL_BODY = 64 << 10  # is read before a caller is told that it was in vain, and its connection stays
@@ -141,7 +140,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._body_at == len(self._body):
                 self._dispatch(self._body)
             elif self._slowly:
-                self._pause(STEP_PAUSE)
+                self._pause(0.0)  # a body that is long to read anyway: the others' turn after each step
         elif state == _HEAD:
             if self._heads.filled == 0:
                 self.deadline = time.monotonic() + self.limits.header_seconds

@@ -98,7 +98,8 @@ def _modest() -> None:
     """Behind the server where there is not enough for both, and never more memory than agreed."""
     import resource
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, whose end is ours
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # are for the server, whose end is ours
+        signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(10)
     if size := _statm(0):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -48,6 +49,10 @@ def test_one_process_reads_one_request_after_the_other_and_ends_with_its_server(
         process.read(text()[1:], None, target())
     child = of(process)
     assert child.nice() >= 10
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # as when a terminal or systemd ends all of a group
+        child.send_signal(number)
+    assert process.read(text(), None, target()).rows == 2
+    assert of(process).pid == child.pid
     process.close()
     assert not process.started
     assert not psutil.pid_exists(child.pid)
