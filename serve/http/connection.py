@@ -40,7 +40,7 @@ _ALIGN = 16
 PASSED_SECONDS = 1.0
 LARGE_BODY, STEP = 2 << 20, 64 << 10  # what is larger is received in steps: libuv takes 32 of them before others' turn
 NEW_EACH_TIME = 32 << 20  # bytes: glibc's largest DEFAULT_MMAP_THRESHOLD
-DISCARD_SECONDS, DISCARD_PAUSE = 3.0, 1e-3  # the latter after each piece
+DISCARD_SECONDS, DISCARD_PAUSE = 10.0, 1e-3  # the latter after each piece
 _NOWHERE = memoryview(bytearray(64 << 10))  # what is read to be forgotten
 SMALL_BODY = 64 << 10  # is read before a caller is told that it was in vain, and its connection stays
 

@@ -13,13 +13,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from calibrant.serve.protocol.body import parse
-from calibrant.serve.protocol.errors import Refusal, TooLarge
+from calibrant.serve.protocol.errors import DeadlinePassed, Refusal, TooLarge
 from calibrant.serve.protocol.json_reader import ANSWERED, ASKED, described, received
 from calibrant.serve.protocol.request import InferRequest, Target
 
 log = logging.getLogger(__name__)
 
-SECONDS = 20.0  # for one request
+SECONDS = 30.0  # for one request
 _ALIGN = 16
 
 
@@ -80,9 +80,12 @@ class JsonProcess:
             status, head, tensors, last = ANSWERED.unpack(received(s, ANSWERED.size))
             shift = -head % _ALIGN  # so that the tensors lie on an aligned address
             answer = received(s, head + tensors, shift)
+        except BlockingIOError:  # the time is over
+            self._drop()
+            raise DeadlinePassed(f"the JSON was not read within {SECONDS:g} s; send binary tensors") from None
         except (OSError, EOFError):
             self._drop()
-            raise TooLarge("the JSON takes too much time or memory to read; send binary tensors") from None
+            raise TooLarge("the JSON takes more memory to read than there is; send binary tensors") from None
         if last:
             self._drop()
         if status:

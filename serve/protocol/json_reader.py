@@ -101,7 +101,7 @@ def _modest() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # are for the server, whose end is ours
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
-        os.nice(10)
+        os.nice(5)
     if size := _statm(0):
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY,) * 2)

@@ -13,7 +13,7 @@ import pytest
 
 from calibrant.serve.protocol import json_process
 from calibrant.serve.protocol.body import LARGE_JSON
-from calibrant.serve.protocol.errors import BadInput, TooLarge
+from calibrant.serve.protocol.errors import BadInput, DeadlinePassed, TooLarge
 from calibrant.serve.protocol.json_process import JsonProcess
 from tests.serve.protocol.test_body import message, target
 
@@ -48,7 +48,7 @@ def test_one_process_reads_one_request_after_the_other_and_ends_with_its_server(
     with pytest.raises(BadInput, match="not valid JSON"):
         process.read(text()[1:], None, target())
     child = of(process)
-    assert child.nice() >= 10
+    assert child.nice() >= 5
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # as when a terminal or systemd ends all of a group
         child.send_signal(number)
     assert process.read(text(), None, target()).rows == 2
@@ -70,7 +70,7 @@ def test_a_killed_one_is_a_refusal_at_most_and_the_next_is_another(process: Json
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded by /proc")
 def test_what_takes_too_much_memory_is_refused_and_nothing_stays(process: JsonProcess) -> None:
     for _ in range(2):
-        with pytest.raises(TooLarge, match="too much time or memory|more than 1024 MiB"):
+        with pytest.raises(TooLarge, match="more memory|more than 1024 MiB"):
             process.read(memoryview(b'{"inputs":[' + b"7," * (60 << 20) + b"7]}"), None, target())
     assert process.read(text(), None, target()).rows == 2
     assert of(process).memory_info().rss < 256 << 20
@@ -81,7 +81,7 @@ def test_what_takes_too_long_is_refused(process: JsonProcess, monkeypatch: pytes
     process.read(text(), None, target())
     child = of(process)
     child.suspend()
-    with pytest.raises(TooLarge, match="too much time"):
+    with pytest.raises(DeadlinePassed, match="within 1 s"):
         process.read(text(), None, target())
     assert not psutil.pid_exists(child.pid)
     assert process.read(text(), None, target()).rows == 2
