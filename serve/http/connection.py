@@ -40,7 +40,7 @@ _ALIGN = 16
 PASSED_SECONDS = 1.0
 LARGE_BODY, STEP = 2 << 20, 64 << 10  # what is larger is received in steps: libuv takes 32 of them before others' turn
 NEW_EACH_TIME = 32 << 20  # bytes: glibc's largest DEFAULT_MMAP_THRESHOLD
-DISCARD_SECONDS, DISCARD_PAUSE = 10.0, 1e-3  # the latter after each piece
+DISCARD_SECONDS, DISCARD_AT_ONCE, DISCARD_PAUSE = 10.0, 512 << 10, 1e-3  # seconds in all; bytes between pauses
 _NOWHERE = memoryview(bytearray(64 << 10))  # what is read to be forgotten
 SMALL_BODY = 64 << 10  # is read before a caller is told that it was in vain, and its connection stays
 
@@ -149,7 +149,10 @@ class Connection(asyncio.BufferedProtocol):
         elif state == _CHUNKED:
             self._feed_chunked(self._heads.newest(nbytes))
         elif state == _DISCARD:  # not as fast as it comes, which would take the loop's time from the others
-            self._pause(DISCARD_PAUSE)
+            self._body_at += nbytes
+            if self._body_at >= DISCARD_AT_ONCE:
+                self._body_at = 0
+                self._pause(DISCARD_PAUSE)
         elif state == _BUSY:
             self._heads.came(nbytes)  # the next request, sent ahead
             if self._heads.filled >= self.limits.max_header and not self._paused:
@@ -362,7 +365,7 @@ class Connection(asyncio.BufferedProtocol):
     def _linger(self) -> None:
         """Reads on for a moment: closing over unread bytes would reset the connection and lose the answer."""
         self._state = _DISCARD
-        self._body = EMPTY
+        self._body, self._body_at = EMPTY, 0
         self.deadline = time.monotonic() + DISCARD_SECONDS
         if self._transport.can_write_eof():
             self._transport.write_eof()
