@@ -113,7 +113,9 @@ class Pool(Generic[Item]):
         # The last ones go where nothing is under way: behind another they would be done later.
         for room in range(self._depth if len(self._waiting) > len(ready) else 1):
             for actor in ready:
-                item = self._next() if len(actor.calls) == room else None
+                if len(actor.calls) != room or not self._ended.keys().isdisjoint(actor.calls.values()):
+                    continue
+                item = self._next(alone=room == 0)
                 if item is not None:
                     self._give(actor, item)
         if self._steal:
@@ -126,9 +128,13 @@ class Pool(Generic[Item]):
     def _give(self, actor: _Actor, item: int) -> None:
         actor.hold(actor.handle.work.remote(self._items[item]), item)
 
-    def _next(self) -> int | None:
+    def _next(self, *, alone: bool) -> int | None:
+        """`alone`: the actor has nothing else. Only so it gets what an actor was lost at: were it lost again with two
+        at once, the answer of the first might be what was lost, and the second what ended it."""
         while self._waiting and self._done[self._waiting[0]]:
             self._waiting.popleft()
+        if self._waiting and not alone and self._waiting[0] in self._ended:
+            return None
         if not self._waiting or (self._ahead is not None and self._waiting[0] >= self._first + self._ahead):
             return None
         return self._waiting.popleft()

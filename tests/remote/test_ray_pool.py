@@ -173,6 +173,25 @@ def test_an_item_that_ends_its_actors_is_named(spread: Any) -> None:
         spread(lambda number, item: RayActorError("killed") if item == 4 else 1.0, 12, 2)
 
 
+def test_what_an_actor_was_lost_at_is_tried_again_alone(spread: Any) -> None:
+    """Its answer may have been lost with an actor that the next item ended."""
+    lost = [RayActorError("killed")]
+
+    def seconds(number: int, item: Any) -> float:
+        return 0.7 + 0.2 * number if item != "ready" else 1.0
+
+    ray, found = spread(lambda number, item: lost.pop() if item == 4 and lost else seconds(number, item), 14, 3)
+    assert sorted(item for item, _ in found) == list(range(14))
+    *_, (number, _, at) = [given for given in ray.given if given[1] == 4]
+    free = 0.0
+    for _, item, given in [call for call in ray.given if call[0] == number]:
+        if item == 4:
+            assert free <= given  # it had nothing else
+        elif given >= at:
+            assert given >= at + seconds(number, 4)  # and got nothing else
+        free = max(free, given) + seconds(number, item)
+
+
 def test_a_result_that_was_lost_with_its_machine_is_made_again(spread: Any) -> None:
     lost = [ObjectLostError("gone")]
     ray, found = spread(lambda number, item: lost.pop() if item == 3 and lost else 1.0, 6, 1)

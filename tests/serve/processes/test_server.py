@@ -490,7 +490,7 @@ def test_a_port_answers_while_models_load(
     address: list[str] = []
 
     async def talk() -> None:
-        serving = asyncio.ensure_future(server._serve(listener, None, address.append))
+        serving = asyncio.ensure_future(server._serve(listener, address.append))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             assert (await client.get("/v2/health/live")).status_code == 200
