@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 Engine = Literal["calibrant", "ray"]
 PART = 4096  # images; what an interruption can cost
-RAY_PART = 512  # a part is in memory as a whole there, and they are shared out
+RAY_PART = 256  # a part is in memory as a whole there, and they are shared out
 
 
 def predict_model(
