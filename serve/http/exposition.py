@@ -7,8 +7,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from calibrant.serve.http.prometheus import Exposition, resident_bytes
+from calibrant.serve.http.prometheus import Exposition
 from calibrant.serve.models.model import Model
+from calibrant.serve.own_memory import resident_bytes
 
 if TYPE_CHECKING:
     from calibrant.serve.http.app import Application

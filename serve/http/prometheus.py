@@ -46,11 +46,3 @@ def _number(value: float) -> str:
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))
-
-
-def resident_bytes() -> int | None:
-    try:
-        with open("/proc/self/statm") as stream:
-            return int(stream.read().split()[1]) * 4096
-    except (OSError, ValueError, IndexError):
-        return None

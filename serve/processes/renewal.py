@@ -27,6 +27,7 @@ def renew(server: Server) -> None:
         raise ConfigError("HTTPS cannot begin or end while it serves", where="--tls-cert", fix="start it again")
     if server.control.canaries is None and new.canaries:
         new = dataclasses.replace(new, canary_auto=False)
+    config = dataclasses.replace(old, **{name: getattr(new, name) for name in LIVE})  # refuses misfits
     tokens = new.tokens()
     contexts = [context for _ in server.tls if (context := new.tls()) is not None]
     for held, context in zip(server.tls, contexts, strict=True):
@@ -39,7 +40,7 @@ def renew(server: Server) -> None:
     server.control.admin = new.admin
     if server.control.canaries is not None:
         server.control.canaries.rules = new.canary_rules if new.canary_auto else None
-    server.config = dataclasses.replace(old, **{name: getattr(new, name) for name in LIVE})
+    server.config = config
     changed = [f.name for f in dataclasses.fields(old) if getattr(old, f.name) != getattr(new, f.name)]
     now, later = [n for n in changed if n in LIVE], [n for n in changed if n not in LIVE]
     log.info("SIGHUP: certificates and tokens were read again%s", f"; changed: {', '.join(now)}" if now else "")

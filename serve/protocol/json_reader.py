@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from calibrant.serve.own_memory import reserved_bytes, resident_bytes
 from calibrant.serve.protocol.body import json_object, parse_message
 from calibrant.serve.protocol.errors import Refusal
 from calibrant.serve.protocol.request import Target
@@ -81,17 +82,11 @@ def answer(s: socket.socket) -> bool:
     except Exception as error:
         refusal = Refusal.of(error)
         status, head = refusal.status, refusal.message.encode()
-    last = _statm(1) > KEPT
+    last = (resident_bytes() or 0) > KEPT
     s.sendall(ANSWERED.pack(status, len(head), sum(map(len, tensors)), last) + head)
     for data in tensors:
         s.sendall(data)
     return not last
-
-
-def _statm(column: int) -> int:
-    with contextlib.suppress(OSError), open("/proc/self/statm") as file:
-        return int(file.read().split()[column]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
 
 
 def _modest() -> None:
@@ -102,7 +97,7 @@ def _modest() -> None:
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(5)
-    if size := _statm(0):
+    if (size := reserved_bytes()) is not None:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY,) * 2)
 

@@ -11,7 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from calibrant.errors import ConfigError
+from calibrant.serve.config import ModelSpec, ServeConfig, Share
 from calibrant.serve.processes.background import running
+from calibrant.serve.processes.renewal import renew
+from calibrant.serve.processes.server import Server
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP")
 
@@ -62,3 +66,18 @@ def test_https_does_not_begin_while_it_serves(model_file: Path, tmp_path: Path) 
         path.write_text("admin = true\n")
         os.kill(server.pid, signal.SIGHUP)
         _until(lambda: httpx.post(load, timeout=60).status_code == 200)
+
+
+def test_what_does_not_fit_the_rest_changes_nothing(model_file: Path) -> None:
+    """Rules that go by labels, where nothing is monitored before the next start."""
+    canary = (Share("birds", "2", 0.1),)
+    old = ServeConfig([ModelSpec(model_file)], port=0, token="old", canaries=canary)
+    new = ServeConfig([ModelSpec(model_file)], port=0, token="new", canaries=canary, canary_auto=True, monitor=True)
+    server = Server(old, again=lambda: new)
+    try:
+        with pytest.raises(ConfigError, match="go.* by labels"):
+            renew(server)
+        assert [token.secret for token in server.access.tokens] == ["old"]
+        assert server.config is old
+    finally:
+        server.inference.close()

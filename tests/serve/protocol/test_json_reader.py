@@ -103,7 +103,7 @@ def test_what_goes_wrong_is_an_answer_too(
         raise error
 
     monkeypatch.setattr(json_reader, "as_binary", fails)
-    monkeypatch.setattr(json_reader, "_statm", lambda column: memory)
+    monkeypatch.setattr(json_reader, "resident_bytes", lambda: memory)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         about = described(target())
