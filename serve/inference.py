@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from calibrant.errors import CalibrantError
 from calibrant.serve.engine.knobs import Knobs
 from calibrant.serve.engine.pixels import decode
 from calibrant.serve.engine.result import Result, answer
@@ -112,7 +113,7 @@ class Inference:
                     wrong = error
             if wrong is not None:
                 failed(wrong)
-                wrong.__traceback__ = None  # its frames hold this one, which holds it: a circle, with what was read
+                _forget_frames(wrong)
 
         asyncio.get_running_loop().run_in_executor(pool or self._pool, _outcome, work).add_done_callback(finished)
 
@@ -270,8 +271,10 @@ class Inference:
         def finish(job: Job) -> None:
             answer(write(_result(model, asked.knobs, job.result or {}), request_id))
 
-        def decoded(images: Any) -> None:
+        def over() -> None:
             self._decoding -= 1
+
+        def decoded(images: Any) -> None:
             request = InferRequest(model.classifier.feeds(images), len(images), [], request_id, asked.knobs)
             request.pictures = True
             self._submit(model, request, ticket, finish, refuse)
@@ -280,7 +283,7 @@ class Inference:
             refuse(self.failed(model, ticket, error))
 
         limit = self.limits.max_pixels
-        self.in_thread(model, lambda: decode(card, asked.images, max_pixels=limit), decoded, failed)
+        self.in_thread(model, lambda: decode(card, asked.images, max_pixels=limit), decoded, failed, over=over)
 
     # ---- who looks on
 
@@ -329,7 +332,17 @@ def _outcome(work: Callable[[], T]) -> tuple[T | None, Exception | None]:
     took the loop 40 ms."""
     try:
         return work(), None
-    except Refusal as refusal:
-        return None, refusal.with_traceback(None)
+    except (Refusal, CalibrantError) as refusal:  # the message says all
+        _forget_frames(refusal)
+        return None, refusal
     except Exception as error:
         return None, error
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Of it and of what it was raised from: they hold the body, and often each other, so that tens of bodies of 60 MB
+    waited for the garbage collector."""
+    found: BaseException | None = error
+    while found is not None:
+        found.__traceback__, found.__cause__ = None, None
+        found.__context__, found = None, found.__context__

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import json
+import os
 import socket
 import sys
 import threading
@@ -17,6 +19,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from PIL import Image
 
 from calibrant.serve.processes.background import Running, running
 
@@ -152,3 +155,32 @@ def test_a_body_of_millions_of_things_holds_up_nobody(
         assert {got for got, _ in answers} <= {status, 504}  # the latter on a machine that has no time for it
         assert max(waits) < 1.0
         assert most - before < 128 << 20
+
+
+def test_pictures_that_are_none_leave_room_for_others(model_file: Path) -> None:
+    """Each that failed once counted for ever as one that waits, and after 64 for each core all pictures were refused."""
+    with running(model_file, arguments=["--threads", "1", "--quiet"]) as server, httpx.Client(timeout=60) as client:
+        for _ in range(64 * (os.cpu_count() or 1) + 1):
+            assert client.post(server.url + "/predict", content=b"none").status_code == 400
+        picture = io.BytesIO()
+        Image.new("RGB", (40, 60)).save(picture, "png")
+        assert client.post(server.url + "/predict", content=picture.getvalue()).status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["picture", "form", "many"])
+def test_large_pictures_that_are_none_are_forgotten(model_file: Path, kind: str) -> None:
+    """What failed held the bodies in circles that the garbage collector found after a gigabyte."""
+    head = b'--b\r\nContent-Disposition: form-data; name="x"; filename="a"\r\n\r\n'
+    body = {
+        "picture": b"a" * 60_000_000,
+        "form": head + b"a" * 60_000_000 + b"\r\n--b--\r\n",
+        "many": (head + b"a" * 1_800_000 + b"\r\n") * 32 + b"--b--\r\n",
+    }[kind]
+    headers = {} if kind == "picture" else {"Content-Type": "multipart/form-data; boundary=b"}
+    with running(model_file, arguments=["--threads", "1", "--quiet"]) as server, httpx.Client(timeout=60) as client:
+        process = psutil.Process(server.pid)
+        before, after = process.memory_info().rss, []
+        for _ in range(8):
+            assert client.post(server.url + "/predict", content=body, headers=headers).status_code == 400
+            after.append(process.memory_info().rss - before)
+        assert max(after) < 96 << 20  # one of them, and a part of the next

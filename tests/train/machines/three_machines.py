@@ -21,7 +21,7 @@ from calibrant.config import read_toml
 from calibrant.errors import CalibrantError
 from calibrant.train.config import train_config
 from calibrant.train.machines.ray_train import Workers, fit_on_ray
-from tests.train.machines.tiny import children, epochs_of, kill, wait_for_epoch
+from tests.train.machines.tiny import children, command_of, epochs_of, kill, started, wait_for_epoch
 
 KILLS = ((3, "process"), (6, "machine"), (9, "machine"))
 
@@ -44,7 +44,8 @@ def main(file: Path) -> dict[str, Any]:
     def lose() -> None:
         for epoch, what in KILLS:
             wait_for_epoch(config.out, epoch, lambda: not over.is_set(), 300)
-            machine, pid = next((m, p) for m in machines for p in _trainers(m))
+            # A process of the group before may still be ending: the youngest is of the one that trains.
+            pid, machine = max(((p, m) for m in machines for p in _trainers(m)), key=lambda found: started(found[0]))
             if what == "process":
                 kill(pid)
             else:
@@ -85,7 +86,7 @@ def _up(start: Callable[[], Any]) -> Any:
 def _trainers(machine: Any) -> list[int]:
     """The processes of that node's raylet which train."""
     raylet = machine.all_processes["raylet"][0].process.pid
-    return [pid for pid in children(raylet) if "TrainWorker" in Path(f"/proc/{pid}/cmdline").read_text()]
+    return [pid for pid in children(raylet) if "TrainWorker" in command_of(pid)]
 
 
 if __name__ == "__main__":

@@ -62,6 +62,22 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def command_of(pid: int) -> str:
+    """Empty where it has ended in the meantime."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def started(pid: int) -> int:
+    """When, in ticks of the machine's clock; 0 where it has ended in the meantime."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except OSError:
+        return 0
+
+
 def kill(pid: int) -> float:
     os.kill(pid, signal.SIGKILL)
     return time.monotonic()
