@@ -158,7 +158,7 @@ def test_a_body_of_millions_of_things_holds_up_nobody(
 
 
 def test_pictures_that_are_none_leave_room_for_others(model_file: Path) -> None:
-    """Each that failed once counted for ever as one that waits, and after 64 for each core all pictures were refused."""
+    """Each counted for ever as one that waits, and after 64 for each core all pictures were refused."""
     with running(model_file, arguments=["--threads", "1", "--quiet"]) as server, httpx.Client(timeout=60) as client:
         for _ in range(64 * (os.cpu_count() or 1) + 1):
             assert client.post(server.url + "/predict", content=b"none").status_code == 400
