@@ -1,6 +1,6 @@
 """Bad neighbours of one server: what a good caller beside them sees, and what memory it takes.
 
-    python bench/serve_attacks.py [--side 64] [--seconds 4] [--callers 4] [--json PATH]
+    python bench/serve_attacks.py [--side 64] [--seconds 4] [--callers 4] [--only TEXT] [--json PATH]
 
 A small network whose answer is cheap, so that waiting is the server's or the machine's. Four callers ask at some 250
 requests a second each, first alone and then beside an attacker that sends the same again and again; the ratio of the
@@ -148,6 +148,7 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--callers", type=int, default=4)
+    parser.add_argument("--only", default="", help="attacks whose name holds this")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     side = serve_soak.SIZE = asked.side
@@ -160,7 +161,8 @@ def main() -> None:
         with running(model, arguments=["--threads", "1", "--quiet"]) as server:
             process = psutil.Process(server.pid)
             good(server, 2.0, asked.callers, side)
-            for name, (text, address, more) in bodies(side).items():
+            chosen = {name: found for name, found in bodies(side).items() if asked.only in name}
+            for name, (text, address, more) in chosen.items():
                 body.write_bytes(text)
                 _, before, _ = good(server, asked.seconds / 2, asked.callers, side)
                 beside = attacker(server, body, address, more) if text else announced(server, int(name.split()[0]))

@@ -15,7 +15,7 @@ from calibrant.serve.http.message import Request, Respond, Response
 from calibrant.serve.http.openapi.document import document
 from calibrant.serve.http.routes import GET, Names, Route, Router
 from calibrant.serve.inference import Inference
-from calibrant.serve.protocol.body import LARGE_JSON, refuse_large_json
+from calibrant.serve.protocol.body import LARGE_JSON, refuse_large_json, refuse_large_tensors
 from calibrant.serve.protocol.errors import PutAway, Refusal, TooLarge, WrongMethod
 from calibrant.serve.tracing import Traces, parent_of
 
@@ -123,6 +123,7 @@ class Application:
                 size = json_length(request)
                 size = length if size is None else size
                 refuse_large_json(size, model.target)
+                refuse_large_tensors(length - size, model.target)
                 return size > LARGE_JSON
         return route.handler is predict
 

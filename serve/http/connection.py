@@ -8,17 +8,14 @@ no timer.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import mmap
 import os
 import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from calibrant.serve.body_memory import BODIES, LARGE
 from calibrant.serve.http.chunked import Chunked
 from calibrant.serve.http.head_buffer import HeadBuffer
 from calibrant.serve.http.message import EMPTY, Head, Request, Response
@@ -38,21 +35,14 @@ log = logging.getLogger(__name__)
 _HEAD, _BODY, _CHUNKED, _BUSY, _DISCARD, _CLOSED = range(6)
 _ALIGN = 16
 PASSED_SECONDS = 1.0
-LARGE_BODY, STEP = 2 << 20, 64 << 10  # what is larger is received in steps: libuv takes 32 of them before others' turn
-NEW_EACH_TIME = 32 << 20  # bytes: glibc's largest DEFAULT_MMAP_THRESHOLD
-DISCARD_SECONDS, DISCARD_AT_ONCE, DISCARD_PAUSE = 10.0, 512 << 10, 1e-3  # seconds in all; bytes between pauses
+STEP, LONG_STEP = (
+    64 << 10,
+    256 << 10,
+)  # of a large body before others' turn: a costly one, one of tensors
+_BREATH, _BESIDE_OTHERS = 1e-3, 0.05  # seconds: between steps; since somebody's last request
+DISCARD_SECONDS, DISCARD_AT_ONCE = 10.0, 128 << 10  # seconds in all; bytes between pauses
 _NOWHERE = memoryview(bytearray(64 << 10))  # what is read to be forgotten
 SMALL_BODY = 64 << 10  # is read before a caller is told that it was in vain, and its connection stays
-
-
-def _memory(size: int) -> memoryview:
-    """Not in huge pages where malloc asks the kernel each time: to clear one took 4 ms here, and 60 MB have thirty."""
-    if size < NEW_EACH_TIME or not hasattr(mmap, "MADV_NOHUGEPAGE"):
-        return np.empty(size, np.uint8).data
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # a kernel that has none
-        memory.madvise(mmap.MADV_NOHUGEPAGE)
-    return memoryview(memory)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -140,7 +130,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._body_at == len(self._body):
                 self._dispatch(self._body)
             elif self._slowly:
-                self._pause(0.0)  # a body that is long to read anyway: the others' turn after each step
+                self._pause(self._breath())
         elif state == _HEAD:
             if self._heads.filled == 0:
                 self.deadline = time.monotonic() + self.limits.header_seconds
@@ -152,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
             self._body_at += nbytes
             if self._body_at >= DISCARD_AT_ONCE:
                 self._body_at = 0
-                self._pause(DISCARD_PAUSE)
+                self._pause(self._breath())
         elif state == _BUSY:
             self._heads.came(nbytes)  # the next request, sent ahead
             if self._heads.filled >= self.limits.max_header and not self._paused:
@@ -241,10 +231,10 @@ class Connection(asyncio.BufferedProtocol):
         self._charge(have)
         # What malloc gives is aligned to 16 bytes, so the tensors behind the JSON are too.
         offset = -head.json_length % _ALIGN
-        self._body = _memory(size + _ALIGN)[offset : offset + size]
+        self._body = BODIES.take(size + _ALIGN)[offset : offset + size]
         self._body_at = have
-        self._step = size if size <= LARGE_BODY else STEP
-        self._slowly = size > LARGE_BODY and head.costly
+        self._slowly = size > LARGE
+        self._step = size if not self._slowly else STEP if head.costly else LONG_STEP
         if have == size:
             self._body[:] = rest[:have]
             self._heads.put_back(rest[have:])
@@ -300,6 +290,7 @@ class Connection(asyncio.BufferedProtocol):
         self._state = _BUSY
         now = time.monotonic()
         request.body, request.received = body, now
+        self.connections.dispatched = now
         self._body = EMPTY
         # The queue's own deadline comes first; this one is for work that hangs.
         self.deadline = now + self.limits.request_seconds + 5.0
@@ -369,6 +360,11 @@ class Connection(asyncio.BufferedProtocol):
         self.deadline = time.monotonic() + DISCARD_SECONDS
         if self._transport.can_write_eof():
             self._transport.write_eof()
+
+    def _breath(self) -> float:
+        """The pause between two steps of a large body, since libuv would read thirty-two before others' turn. Where
+        there are others it comes at some 64 MB/s, tensors at 512, or it would take a core from them."""
+        return _BREATH if time.monotonic() - self.connections.dispatched < _BESIDE_OTHERS else 0.0
 
     def _pause(self, seconds: float) -> None:
         self._transport.pause_reading()

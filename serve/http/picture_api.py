@@ -19,7 +19,7 @@ from calibrant.serve.protocol.pictures import Pictures
 
 MOST_FIELDS = 64  # of a form, beside its pictures
 MOST_PART_HEAD, MOST_TEXT = 16 << 10, 64 << 10  # bytes of a part of a form: its head; a field that is no picture
-_PIECE, _A_MOMENT = 1 << 20, 1e-5  # bytes that are searched, and seconds in which others have their turn
+_PIECE, _A_MOMENT = 1 << 18, 1e-5  # bytes that are searched, and seconds in which others have their turn
 
 
 def read(

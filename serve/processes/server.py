@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from calibrant import atomic
 from calibrant.errors import CalibrantError, ConfigError, did_you_mean
 from calibrant.serve.access import Access
+from calibrant.serve.body_memory import BODIES
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.control import Control
 from calibrant.serve.engine import heap, huge_pages
@@ -292,6 +293,7 @@ class Server:
             await asyncio.sleep(0.25)
             for front in self._fronts:
                 front.sweep()
+            BODIES.sweep()
 
     async def _reload(self) -> None:
         while self.config.reload_seconds > 0:
@@ -349,6 +351,7 @@ class Server:
             await asyncio.sleep(0.02)
             for front in self._fronts:
                 front.sweep()
+            BODIES.sweep()
         left = [connection for front in self._fronts for connection in front.open]
         for connection in left:
             connection.abort()

@@ -48,6 +48,13 @@ def refuse_large_json(size: int, target: Target) -> None:
         raise TooLarge(f"the JSON has {size} bytes; at most {most} are taken for this model, so send binary tensors")
 
 
+def refuse_large_tensors(size: int, target: Target) -> None:
+    most = target.most_binary
+    if most is not None and size > most:
+        rows = f"of {target.max_rows} rows " if target.batched else ""
+        raise TooLarge(f"the binary tensors have {size} bytes; all inputs {rows}of this model together have {most}")
+
+
 def parse(body: memoryview, header_length: int | None, target: Target) -> InferRequest:
     """The request in a body whose first `header_length` bytes are JSON (None: all of it)."""
     if header_length == 0:

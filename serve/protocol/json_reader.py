@@ -96,7 +96,7 @@ def _modest() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # are for the server, whose end is ours
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
-        os.nice(5)
+        os.nice(15)
     if (size := reserved_bytes()) is not None:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY,) * 2)

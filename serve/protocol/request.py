@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from calibrant.serve.engine.knobs import Knobs
-from calibrant.serve.protocol.tensors import TensorSpec
+from calibrant.serve.protocol.tensors import NUMPY, TensorSpec
 
 MOST_JSON = 32 << 20  # bytes; four times as many are numbers in binary data
 JSON_VALUE = 32  # bytes of a number with its comma and some blanks
@@ -46,13 +46,24 @@ class Target:
     @cached_property
     def most_json(self) -> int:
         """Bytes that the JSON of a request may have."""
-        size = 64 << 10
+        sizes = self._values()
+        return MOST_JSON if sizes is None else min((64 << 10) + sum(JSON_VALUE * n for n, _ in sizes), MOST_JSON)
+
+    @cached_property
+    def most_binary(self) -> int | None:
+        """Bytes that all tensors of a request may have together; None where the model does not bound them."""
+        sizes = self._values()
+        return None if sizes is None else sum(count * NUMPY[datatype].itemsize for count, datatype in sizes)
+
+    def _values(self) -> list[tuple[int, str]] | None:
+        """The most values of each input, and their type; None where one may have any number."""
+        found = []
         for spec in self.inputs.values():
             free = spec.shape[1:] if self.batched else spec.shape
             if spec.datatype == "BYTES" or -1 in free:
-                return MOST_JSON
-            size += JSON_VALUE * math.prod(free) * (self.max_rows if self.batched else 1)
-        return min(size, MOST_JSON)
+                return None
+            found.append((math.prod(free) * (self.max_rows if self.batched else 1), spec.datatype))
+        return found
 
 
 @dataclass(slots=True)

@@ -23,9 +23,10 @@ import psutil
 import pytest
 
 from calibrant.serve.access import Access
+from calibrant.serve.body_memory import BODIES
 from calibrant.serve.control import Control
 from calibrant.serve.http.app import Application
-from calibrant.serve.http.connection import NEW_EACH_TIME, PASSED_SECONDS, Connection
+from calibrant.serve.http.connection import DISCARD_AT_ONCE, PASSED_SECONDS, Connection
 from calibrant.serve.http.connections import Connections
 from calibrant.serve.http.handlers import LARGE_FORM
 from calibrant.serve.http.message import Request
@@ -325,13 +326,31 @@ def test_large_pictures_are_told_apart_away_from_the_loop(model_file: Path, monk
     assert [name.startswith("decode") for name in where] == [False, True]
 
 
-def test_a_body_that_malloc_would_ask_the_kernel_for_is_whole(model_file: Path) -> None:
+def test_large_bodies_are_whole_one_after_another_in_the_same_memory(
+    model_file: Path, tiny: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("http.connection", "body_memory"):
+        monkeypatch.setattr(f"calibrant.serve.{place}.LARGE", 64 << 10)
     with InProcess(model_file, Limits()) as server, server.connect() as s:
-        size = NEW_EACH_TIME + (1 << 20) + 3
         head = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nInference-Header-Content-Length: 0\r\n"
-        s.sendall(f"{head}Content-Length: {size}\r\n\r\n".encode() + bytes(size))
+        for seed in range(3):
+            pixels = np.random.default_rng(seed).integers(0, 256, (1000 - seed, 16, 16, 3)).astype(np.uint8)
+            s.sendall(f"{head}Content-Length: {pixels.nbytes}\r\n\r\n".encode() + pixels.tobytes())
+            status, _, said = _answer(s)
+            assert status == 200
+            found = np.reshape(json.loads(said)["outputs"][0]["data"], (len(pixels), -1))
+            np.testing.assert_allclose(found, tiny.expected(pixels), atol=1e-5)
+            _until(lambda: BODIES.kept > 0)
+
+
+def test_tensors_that_no_request_has_are_refused_by_their_length(model_file: Path) -> None:
+    with InProcess(model_file, Limits()) as server, server.connect() as s:
+        most = server.repository.all()[0].target.most_binary
+        assert most == 1024 * 16 * 16 * 3
+        head = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nInference-Header-Content-Length: 0\r\n"
+        s.sendall(f"{head}Content-Length: {most + 1}\r\n\r\nx".encode())
         status, _, said = _answer(s)
-        assert (status, f"{size} raw bytes".encode() in said) == (400, True)
+        assert (status, b"of 1024 rows of this model" in said) == (413, True)
 
 
 def test_json_that_no_request_needs_is_refused_by_its_length(model_file: Path) -> None:
@@ -351,7 +370,8 @@ def test_json_that_no_request_needs_is_refused_by_its_length(model_file: Path) -
 
 def test_what_is_refused_is_not_read_as_fast_as_it_comes(model_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At full speed it took the loop from the others: ten times the 99th percentile of who asked beside it."""
-    monkeypatch.setattr("calibrant.serve.http.connection.DISCARD_PAUSE", 0.05)
+    monkeypatch.setattr("calibrant.serve.http.connection._BREATH", 0.05)
+    monkeypatch.setattr("calibrant.serve.http.connection._BESIDE_OTHERS", float("inf"))
     taken = []
     updated = Connection.buffer_updated
     monkeypatch.setattr(Connection, "buffer_updated", lambda self, n: (taken.append(n), updated(self, n))[1])
@@ -361,7 +381,7 @@ def test_what_is_refused_is_not_read_as_fast_as_it_comes(model_file: Path, monke
         s.settimeout(0.5)
         with contextlib.suppress(OSError):
             s.sendall(bytes(65 << 20))
-        assert 0 < sum(taken) < 20 * (512 << 10)
+        assert 0 < sum(taken) < 20 * DISCARD_AT_ONCE
 
 
 def test_a_form_of_very_many_fields_is_refused(model_file: Path) -> None:
