@@ -107,6 +107,7 @@ def good(server: Running, seconds: float, callers: int, side: int) -> tuple[floa
                 caller.close()
             times.append(time.monotonic() - start)
             time.sleep(0.003)
+        caller.close()
 
     threads = [threading.Thread(target=run) for _ in range(callers)]
     for thread in threads:

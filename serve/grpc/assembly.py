@@ -5,8 +5,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 
-import numpy as np
-
+from calibrant.serve.body_memory import BODIES
 from calibrant.serve.protocol.errors import BadInput, Overloaded
 
 PREFIX = struct.Struct(">BI")  # compressed or not, length
@@ -89,8 +88,8 @@ def _room(size: int, now: int) -> memoryview:
     """`now` bytes, for a message of `size` that shall end at a multiple of 16: a tensor is its last field, and so
     begins at one too."""
     try:
-        raw = np.empty(now + _ALIGN, np.uint8)
+        raw = BODIES.take(now + _ALIGN)
     except MemoryError:
         raise Overloaded(f"there is no memory for a message of {size} bytes", retry_after=1) from None
     offset = -size % _ALIGN
-    return raw.data[offset : offset + now]
+    return raw[offset : offset + now]
