@@ -1,16 +1,19 @@
 """Room for connections and bodies: how much there is in all, and how much of it one address may have.
 
 Bodies are charged as their bytes arrive and not as they are announced, since what was announced costs nothing yet: a
-caller that claims much and sends little takes nothing from the others.
+caller that claims much and sends little takes nothing from the others. Large ones are received at a pace.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import time
 from collections.abc import Sequence
 
 from calibrant.serve.limits import Limits
 from calibrant.serve.protocol.errors import Overloaded
+
+BREATH, BESIDE_OTHERS = 1e-3, 0.05  # seconds: between two steps of a large body; since somebody's last request
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -22,6 +25,7 @@ class Room:
         self.renew(limits, trusted)
         self.buffered = 0  # bytes of bodies that are being received or worked on
         self.connections = 0
+        self.asked = 0.0  # when the last request was whole
         self._of: dict[str, list[int]] = {}  # connections and bytes, by address
 
     def renew(self, limits: Limits, trusted: Sequence[_Network]) -> None:
@@ -60,6 +64,11 @@ class Room:
             own[0] -= 1
             if not own[0]:
                 del self._of[whose]
+
+    def pause(self) -> float:
+        """Seconds between two steps of a large body. At full speed it would take a core from the others, where there
+        are any."""
+        return BREATH if time.monotonic() - self.asked < BESIDE_OTHERS else 0.0
 
     def take(self, whose: str, size: int) -> None:
         """Bytes of a body that have come."""

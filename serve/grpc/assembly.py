@@ -17,20 +17,20 @@ _AT_ONCE = 1 << 20  # bytes of a message for which there is room before any of t
 class Assembly:
     """Takes bytes as they come; `whole` holds the messages that are complete, and whether each is compressed."""
 
-    __slots__ = ("_at", "_compressed", "_message", "_prefix", "_size", "limit", "most", "whole")
+    __slots__ = ("_at", "_compressed", "_message", "_prefix", "limit", "most", "size", "whole")
 
     def __init__(self, limit: int, most: int) -> None:
         self.limit, self.most = limit, most  # bytes of a message; whole messages that nobody has taken yet
         self.whole: deque[tuple[bool, memoryview]] = deque()
         self._prefix = b""
         self._message = EMPTY
-        self._at = self._size = 0
+        self._at = self.size = 0
         self._compressed = False
 
     @property
     def partial(self) -> bool:
         """Whether a message has begun and not ended."""
-        return bool(self._size or self._prefix)
+        return bool(self.size or self._prefix)
 
     @property
     def had(self) -> int:
@@ -40,7 +40,7 @@ class Assembly:
     def feed(self, data: memoryview) -> None:
         at, end = 0, len(data)
         while at < end:
-            if not self._size:
+            if not self.size:
                 missing = PREFIX.size - len(self._prefix)
                 self._prefix += data[at : at + missing]
                 at += missing
@@ -66,22 +66,22 @@ class Assembly:
         if not size:
             self.whole.append((self._compressed, EMPTY))
             return
-        self._size, self._at = size, 0
+        self.size, self._at = size, 0
         self._message = _room(size, min(size, _AT_ONCE))
 
     def space(self) -> memoryview:
         """Where the next bytes of a message go; whoever writes there says so by `filled`."""
-        if self._at == len(self._message) < self._size:  # a long one, of which enough has come to be believed
-            larger = _room(self._size, self._size)
+        if self._at == len(self._message) < self.size:  # a long one, of which enough has come to be believed
+            larger = _room(self.size, self.size)
             larger[: self._at] = self._message
             self._message = larger
         return self._message[self._at :]
 
     def filled(self, size: int) -> None:
         self._at += size
-        if self._at == self._size:
+        if self._at == self.size:
             self.whole.append((self._compressed, self._message))
-            self._message, self._size = EMPTY, 0
+            self._message, self.size = EMPTY, 0
 
 
 def _room(size: int, now: int) -> memoryview:

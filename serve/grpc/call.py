@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from calibrant.serve.body_memory import LARGE
 from calibrant.serve.grpc import frames as f
 from calibrant.serve.grpc import heads
 from calibrant.serve.grpc.assembly import Assembly
@@ -70,6 +71,11 @@ class Call:
         self._charged += size
 
     @property
+    def is_large(self) -> bool:
+        """Whether the message that is coming is one that is received at a pace."""
+        return self.assembly.size > LARGE
+
+    @property
     def rests(self) -> bool:
         """Whether it goes on for ever, and nothing is lost where it ends."""
         return self.method.lasts
@@ -128,7 +134,7 @@ class Call:
         if not self.assembly.whole:
             self.refuse(WrongMethod(f"a call of {self.method.name} has one message, and this one has none"))
             return
-        self.received = now = time.monotonic()
+        self.received = self.connection.front.room.asked = now = time.monotonic()
         if self.method.lasts:
             self.deadline = self.expires
         else:

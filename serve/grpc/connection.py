@@ -121,6 +121,12 @@ class Http2Connection(FrameReader):
         if not (self.out.paused or self.resting or self._transport is None or self._transport.is_closing()):
             self._transport.resume_reading()
 
+    def pause(self) -> None:
+        if self._transport.is_closing():
+            return
+        self._transport.pause_reading()
+        asyncio.get_running_loop().call_later(self.front.room.pause(), self.read_on)
+
     # ---- frames
 
     def frame(self, kind: int, flags: int, stream: int, payload: memoryview) -> None:

@@ -19,6 +19,7 @@ MOST_FRAME = 1 << 20  # bytes of a DATA frame
 MOST_MORE = 512  # bytes of another frame beyond those of the longest head
 BUFFER = 16 << 10  # bytes; what is behind them of a message is received directly
 DIRECT = 4 << 10  # bytes that are worth it
+STEP = 256 << 10  # bytes of a large message before others' turn
 TURNS = 256  # frames and payloads, after which other connections have theirs
 _HTTP1 = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PATC")
 
@@ -35,6 +36,7 @@ class FrameReader(asyncio.BufferedProtocol):
         self._left = self._pad = 0  # bytes of the DATA frame that is coming
         self._call: Call | None = None  # that they belong to
         self._last_frame = False  # of the call
+        self._large = 0  # bytes of large messages since the last pause
         self._space: memoryview | None = None  # that bytes are being received into
         self.resting = False  # with frames that have come and not been read
 
@@ -66,6 +68,10 @@ class FrameReader(asyncio.BufferedProtocol):
     def read_on(self) -> None:
         raise NotImplementedError
 
+    def pause(self) -> None:
+        """Receives nothing for a moment."""
+        raise NotImplementedError
+
     def greet_http1(self) -> None:
         """Answers a caller who takes this for a port of HTTP/1."""
         raise NotImplementedError
@@ -74,7 +80,7 @@ class FrameReader(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._left >= DIRECT and not self._filled and self._call is not None:
-            self._space = self._call.space(self._left)
+            self._space = self._call.space(min(self._left, STEP) if self._call.is_large else self._left)
             if self._space is not None and len(self._space) >= DIRECT:
                 return self._space
         self._space = None
@@ -93,8 +99,13 @@ class FrameReader(asyncio.BufferedProtocol):
             return
         self._space = None
         self._left -= nbytes
-        if self._call is not None:
-            self._call.filled(nbytes)
+        if (call := self._call) is not None:
+            call.filled(nbytes)
+            if call.is_large:
+                self._large += nbytes
+                if self._large >= STEP:
+                    self._large = 0
+                    self.pause()
         if not self._left and not self._pad:
             self._guarded(self._end_data)
 

@@ -39,7 +39,6 @@ STEP, LONG_STEP = (
     64 << 10,
     256 << 10,
 )  # of a large body before others' turn: a costly one, one of tensors
-_BREATH, _BESIDE_OTHERS = 1e-3, 0.05  # seconds: between steps; since somebody's last request
 DISCARD_SECONDS, DISCARD_AT_ONCE = 10.0, 128 << 10  # seconds in all; bytes between pauses
 _NOWHERE = memoryview(bytearray(64 << 10))  # what is read to be forgotten
 SMALL_BODY = 64 << 10  # is read before a caller is told that it was in vain, and its connection stays
@@ -130,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._body_at == len(self._body):
                 self._dispatch(self._body)
             elif self._slowly:
-                self._pause(self._breath())
+                self._pause()
         elif state == _HEAD:
             if self._heads.filled == 0:
                 self.deadline = time.monotonic() + self.limits.header_seconds
@@ -142,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
             self._body_at += nbytes
             if self._body_at >= DISCARD_AT_ONCE:
                 self._body_at = 0
-                self._pause(self._breath())
+                self._pause()
         elif state == _BUSY:
             self._heads.came(nbytes)  # the next request, sent ahead
             if self._heads.filled >= self.limits.max_header and not self._paused:
@@ -290,7 +289,7 @@ class Connection(asyncio.BufferedProtocol):
         self._state = _BUSY
         now = time.monotonic()
         request.body, request.received = body, now
-        self.connections.dispatched = now
+        self.connections.room.asked = now
         self._body = EMPTY
         # The queue's own deadline comes first; this one is for work that hangs.
         self.deadline = now + self.limits.request_seconds + 5.0
@@ -361,14 +360,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport.can_write_eof():
             self._transport.write_eof()
 
-    def _breath(self) -> float:
-        """The pause between two steps of a large body, since libuv would read thirty-two before others' turn. Where
-        there are others it comes at some 64 MB/s, tensors at 512, or it would take a core from them."""
-        return _BREATH if time.monotonic() - self.connections.dispatched < _BESIDE_OTHERS else 0.0
-
-    def _pause(self, seconds: float) -> None:
+    def _pause(self) -> None:
+        """Between steps; libuv would read thirty-two times before others' turn."""
         self._transport.pause_reading()
-        asyncio.get_running_loop().call_later(seconds, self._go_on_reading)
+        asyncio.get_running_loop().call_later(self.connections.room.pause(), self._go_on_reading)
 
     def _go_on_reading(self) -> None:
         if self._state in (_BODY, _DISCARD) and self._transport is not None:

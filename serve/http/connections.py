@@ -36,7 +36,6 @@ class Connections:
         self.room = Room(limits, [ip_network(text) for text in trusted])
         self.open: set[Connection] = set()
         self.draining = False
-        self.dispatched = 0.0  # when the last request was whole
         self.accepted = 0
         self.refused = 0
         self.refusals: dict[int, int] = {}  # by status, of what never became a request

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import socket
+import threading
+import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -153,3 +155,51 @@ def test_frames_that_are_none_harm_nobody(grpc_server: Running, talk: Callable[.
     assert process.memory_info().rss - before < 32 << 20
     said = grpc_server.log.read_text()
     assert "Traceback" not in said, said[-3000:]
+
+
+def test_a_large_message_comes_at_a_pace_beside_others(talk: Callable[..., Any], tiny: ModuleType) -> None:
+    """Some 256 KiB a millisecond; alone it is not held up."""
+    one, other, stop = talk(), talk(), threading.Event()
+    large = _message(wire.field(1, "birds") + wire.message(7, bytes(15 << 20)))
+
+    def ask() -> None:
+        stream = 1
+        while not stop.is_set():
+            other.send(_frame(HEADERS, END_HEADERS, stream, other.head("ModelInfer")))
+            other.send(_frame(DATA, END_STREAM, stream, _message(_request(tiny.pictures(1)))))
+            assert other.answer(stream).status == 0
+            stream += 2
+
+    def seconds(stream: int) -> float:
+        start = time.monotonic()
+        one.send(_frame(HEADERS, END_HEADERS, stream, one.head("ModelInfer")))
+        one.send(_frame(DATA, 0, stream, large[: 1 << 20]))
+        for at in range(1 << 20, len(large), 1 << 20):
+            one.send(_frame(DATA, 0, stream, large[at : at + (1 << 20)]))
+        one.send(_frame(DATA, END_STREAM, stream))
+        assert one.answer(stream).status == 3
+        return time.monotonic() - start
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        beside = min(seconds(stream) for stream in (1, 3, 5))
+    finally:
+        stop.set()
+        thread.join()
+    assert beside > 0.015  # 60 pauses of up to a millisecond; without them 8 ms
+    time.sleep(0.1)
+    assert min(seconds(stream) for stream in range(7, 27, 2)) < beside
+
+
+def test_a_message_of_very_many_fields_is_refused_at_once(grpc_server: Running, talk: Callable[..., Any]) -> None:
+    """Fifty thousand of them are counted no further than there is use for."""
+    one = talk()
+    before = psutil.Process(grpc_server.pid).cpu_times()
+    for stream in range(1, 81, 2):
+        one.send(_frame(HEADERS, END_HEADERS, stream, one.head("ModelInfer")))
+        one.send(_frame(DATA, END_STREAM, stream, _message(wire.message(7, b"") * 50_000)))
+        answer = one.answer(stream)
+        assert (answer.status, "too many fields" in str(answer.trailers | answer.head)) == (3, True)
+    after = psutil.Process(grpc_server.pid).cpu_times()
+    assert after.user - before.user < 0.3  # 20 ms each, once

@@ -370,8 +370,8 @@ def test_json_that_no_request_needs_is_refused_by_its_length(model_file: Path) -
 
 def test_what_is_refused_is_not_read_as_fast_as_it_comes(model_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At full speed it took the loop from the others: ten times the 99th percentile of who asked beside it."""
-    monkeypatch.setattr("calibrant.serve.http.connection._BREATH", 0.05)
-    monkeypatch.setattr("calibrant.serve.http.connection._BESIDE_OTHERS", float("inf"))
+    monkeypatch.setattr("calibrant.serve.room.BREATH", 0.05)
+    monkeypatch.setattr("calibrant.serve.room.BESIDE_OTHERS", float("inf"))
     taken = []
     updated = Connection.buffer_updated
     monkeypatch.setattr(Connection, "buffer_updated", lambda self, n: (taken.append(n), updated(self, n))[1])
