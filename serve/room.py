@@ -25,7 +25,7 @@ class Room:
         self.renew(limits, trusted)
         self.buffered = 0  # bytes of bodies that are being received or worked on
         self.connections = 0
-        self.asked = 0.0  # when the last request was whole
+        self.asked = 0.0  # when the last request was whole that had no large body
         self._of: dict[str, list[int]] = {}  # connections and bytes, by address
 
     def renew(self, limits: Limits, trusted: Sequence[_Network]) -> None:

@@ -134,12 +134,14 @@ class Call:
         if not self.assembly.whole:
             self.refuse(WrongMethod(f"a call of {self.method.name} has one message, and this one has none"))
             return
-        self.received = self.connection.front.room.asked = now = time.monotonic()
+        self.received = now = time.monotonic()
         if self.method.lasts:
             self.deadline = self.expires
         else:
             self.deadline = min(self.expires, now + self.connection.limits.request_seconds + HANGS)
         compressed, data = self.assembly.whole.popleft()
+        if len(data) <= LARGE:
+            self.connection.front.room.asked = now
         self.connection.front.service.serve(self, self.method, data, self.head.encoding if compressed else None)
 
     @property

@@ -289,7 +289,8 @@ class Connection(asyncio.BufferedProtocol):
         self._state = _BUSY
         now = time.monotonic()
         request.body, request.received = body, now
-        self.connections.room.asked = now
+        if len(body) <= LARGE:
+            self.connections.room.asked = now
         self._body = EMPTY
         # The queue's own deadline comes first; this one is for work that hangs.
         self.deadline = now + self.limits.request_seconds + 5.0
