@@ -159,7 +159,7 @@ def test_frames_that_are_none_harm_nobody(grpc_server: Running, talk: Callable[.
 
 def test_a_large_message_comes_at_a_pace_beside_others(talk: Callable[..., Any], tiny: ModuleType) -> None:
     """Some 256 KiB a millisecond; alone it is not held up."""
-    one, other, stop = talk(), talk(), threading.Event()
+    one, other, stop, begun = talk(), talk(), threading.Event(), threading.Event()
     large = _message(wire.field(1, "birds") + wire.message(7, bytes(15 << 20)))
 
     def ask() -> None:
@@ -168,6 +168,7 @@ def test_a_large_message_comes_at_a_pace_beside_others(talk: Callable[..., Any],
             other.send(_frame(HEADERS, END_HEADERS, stream, other.head("ModelInfer")))
             other.send(_frame(DATA, END_STREAM, stream, _message(_request(tiny.pictures(1)))))
             assert other.answer(stream).status == 0
+            begun.set()
             stream += 2
 
     def seconds(stream: int) -> float:
@@ -182,6 +183,7 @@ def test_a_large_message_comes_at_a_pace_beside_others(talk: Callable[..., Any],
 
     thread = threading.Thread(target=ask)
     thread.start()
+    assert begun.wait(60)
     try:
         beside = min(seconds(stream) for stream in (1, 3, 5))
     finally:
