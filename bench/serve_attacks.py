@@ -33,12 +33,14 @@ if __package__ in (None, ""):
 from bench import serve_soak
 from calibrant.serve.processes.background import Running, running
 
+CHUNK = b"10000\r\n" + b"a" * 65_536 + b"\r\n"
 INFER = "/v2/models/soak/infer"
 ATTACKER = """
 import http.client, os, socket, sys
 os.nice(19)
 body = open(sys.argv[3], "rb").read()
-head = f"POST {sys.argv[4]} HTTP/1.1\\r\\nHost: a\\r\\nContent-Length: {len(body)}\\r\\n{sys.argv[5]}\\r\\n"
+size = "" if "chunked" in sys.argv[5] else f"Content-Length: {len(body)}\\r\\n"
+head = f"POST {sys.argv[4]} HTTP/1.1\\r\\nHost: a\\r\\n{size}{sys.argv[5]}\\r\\n"
 text = head.encode() + body
 while True:
     try:
@@ -63,6 +65,7 @@ def bodies(side: int) -> dict[str, tuple[bytes, str, str]]:
         "a picture of 60 MB, none": (b"a" * 60_000_000, "/predict", ""),
         "a form of 60 MB": (head + b"a" * 60_000_000 + b"\r\n--b--\r\n", "/predict", form),
         "a form of 32 x 1.8 MB": ((head + b"a" * 1_800_000 + b"\r\n") * 32 + b"--b--\r\n", "/predict", form),
+        "a picture of 60 MB, in chunks": (CHUNK * 915 + b"0\r\n\r\n", "/predict", "Transfer-Encoding: chunked\r\n"),
         "17 x 64 MiB announced": (b"", "", ""),
         "500 x 64 MiB announced": (b"", "", ""),
     }

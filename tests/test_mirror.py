@@ -126,6 +126,7 @@ TESTED_WITH_OTHERS = {
         serve/http/app.py
         serve/http/connections.py
         serve/http/message.py
+        serve/http/request_reader.py
     """,
     "tests/serve/http/test_routes.py": """
         serve/http/handlers.py

@@ -26,11 +26,12 @@ from calibrant.serve.access import Access
 from calibrant.serve.body_memory import BODIES
 from calibrant.serve.control import Control
 from calibrant.serve.http.app import Application
-from calibrant.serve.http.connection import DISCARD_AT_ONCE, PASSED_SECONDS, Connection
+from calibrant.serve.http.connection import Connection
 from calibrant.serve.http.connections import Connections
 from calibrant.serve.http.handlers import LARGE_FORM
 from calibrant.serve.http.message import Request
 from calibrant.serve.http.picture_api import read as read_pictures
+from calibrant.serve.http.request_reader import DISCARD_AT_ONCE, PASSED_SECONDS
 from calibrant.serve.inference import MOST_LARGE, Inference
 from calibrant.serve.limits import THIS_MACHINE, Limits
 from calibrant.serve.models.model import Model
@@ -329,7 +330,7 @@ def test_large_pictures_are_told_apart_away_from_the_loop(model_file: Path, monk
 def test_large_bodies_are_whole_one_after_another_in_the_same_memory(
     model_file: Path, tiny: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for place in ("http.connection", "body_memory"):
+    for place in ("http.request_reader", "body_memory"):
         monkeypatch.setattr(f"calibrant.serve.{place}.LARGE", 64 << 10)
     with InProcess(model_file, Limits()) as server, server.connect() as s:
         head = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nInference-Header-Content-Length: 0\r\n"
