@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 from calibrant.errors import ConfigError, did_you_mean
@@ -37,7 +38,7 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot be read ({error})", where=path) from None
-    tokens = []
+    tokens: list[Token] = []
     for number, line in enumerate(lines, 1):
         words = line.split()
         if not words or words[0].startswith("#"):
@@ -51,6 +52,8 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
                 raise ConfigError(f'no right "{right}"', where=where, fix=did_you_mean(right, RIGHTS))
         if not all("!" <= c <= "~" for c in words[-1]):
             raise ConfigError("a token may hold printable ASCII only, as headers do", where=where)
+        if words[-1] in (token.secret for token in tokens):
+            raise ConfigError("holds the token of a line before again, so nobody could tell the two apart", where=where)
         tokens.append(Token(name, frozenset(rights), words[-1]))
     if not tokens:
         raise ConfigError("holds no token, which would guard nothing", where=path)
@@ -64,24 +67,28 @@ class Access:
     def __init__(self, tokens: Sequence[Token] = (), *, hosts: Sequence[str] = (), logged: bool = False) -> None:
         self.tokens, self.hosts, self.logged = tuple(tokens), tuple(hosts), logged
 
-    def check_host(self, given: bytes) -> None:
+    def check_host(self, given: bytes, *, or_address: bool = False) -> None:
         """`given`: the name of this server as the caller has it, with the port or without. A web page that has its own
-        name point here (DNS rebinding) reaches nothing."""
+        name point here (DNS rebinding) reaches nothing. `or_address`: nor does it where any address will do, as who
+        calls a machine of many by its own has no other name for it."""
         name = given.decode("latin-1").lower()
-        name = name[: name.find("]") + 1] if name.startswith("[") else name.partition(":")[0]
+        name = name[: name.find("]") + 1] if name.startswith("[") else name.partition(":")[0].removesuffix(".")
+        if or_address and _is_address(name):
+            return
         if not any(name == host or (host[:2] == "*." and name.endswith(host[1:])) for host in self.hosts):
             raise Misdirected(f'this server is not called "{name[:100]}"')
 
-    def authorise(self, authorization: bytes, *, send: str, right: str = "infer") -> None:
-        """`send`: where the transport carries the token."""
+    def authorise(self, authorization: bytes, *, send: str, right: str = "infer") -> str:
+        """The name of the token that the caller shows. `send`: where the transport carries it."""
         if not self.tokens:
-            return
+            return ""
         scheme, _, given = authorization.partition(b" ")
         known = [t for t in self.tokens if hmac.compare_digest(given.strip(), t.secret.encode())]
         if scheme.lower() != b"bearer" or not known:
             raise Unauthorized(f"a token is needed: send the {send}: Bearer TOKEN")
-        if not any(right in token.rights for token in known):
+        if right not in known[0].rights:
             raise Forbidden(f'the token "{known[0].name}" has no right to this: it needs {right}')
+        return known[0].name
 
     def note(self, peer: str, method: str, path: str, status: int | str, size: int, start: float, **more: str) -> None:
         """`start`: time.monotonic when the request was whole. `more`: request id, model, version."""
@@ -98,6 +105,14 @@ class Access:
                 **more,
             }
             log.info(json.dumps(line))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def request_id(given: bytes) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -329,6 +330,10 @@ def _resolved(
     from calibrant.serve.limits import THIS_MACHINE, Limits
     from calibrant.serve.monitor.config import MonitorConfig
 
+    if os.environ.get("CALIBRANT_TOKEN") == "" and options["token"] is None and options["token_file"] is None:
+        raise ConfigError(
+            "is set and empty, which would guard nothing", where="CALIBRANT_TOKEN", fix="unset it, or put a token there"
+        )
     remote = tuple(text for text in models if is_address(text))
     here = [text for text in models if text not in remote]
     folders = tuple(Path(text) for text in here if Path(text).is_dir())

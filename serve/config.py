@@ -19,7 +19,7 @@ from calibrant.serve.monitor.config import MonitorConfig
 from calibrant.serve.tls import certificate
 
 _SPEC = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(@(?P<version>[A-Za-z0-9._-]+))?=(?P<path>.+)")
-_HOST = re.compile(r"(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\]")
+_HOST = re.compile(r"(\*\.)?[a-z0-9]([a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\]")
 _SHARE = re.compile(r"(?P<name>[^@=]+)@(?P<version>[^@=]+)=(?P<share>[0-9.]+)")
 
 
@@ -114,12 +114,13 @@ class ServeConfig:
             raise ConfigError("needs the certificate that it belongs to", where="--tls-key", fix="give --tls-cert too")
         if self.tls_client_ca is not None and self.tls_cert is None:
             raise ConfigError("needs a certificate of its own", where="--tls-client-ca", fix="give --tls-cert too")
+        object.__setattr__(self, "allowed_hosts", tuple(text.lower().removesuffix(".") for text in self.allowed_hosts))
         for text in self.allowed_hosts:
             if not _HOST.fullmatch(text):
                 raise ConfigError(
                     f'"{text}" is no name such as birds.example.org',
                     where="--allowed-host",
-                    fix="give names or addresses without a port; *.example.org is all below it",
+                    fix="give names or addresses without a port, of IPv6 as [::1]; *.example.org is all below it",
                 )
         if self.canary_auto and not self.canaries:
             raise ConfigError("decides nothing without --canary", where="--canary-auto")

@@ -6,11 +6,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from calibrant.errors import ConfigError
+from calibrant.artifacts.onnx_file import OnnxFile
+from calibrant.errors import ConfigError, DataError
 from calibrant.remote.storage import reached
 from calibrant.serve.config import ServeConfig
 from calibrant.serve.engine.session import Session
-from calibrant.serve.models.acceptance import check_golden_rows
+from calibrant.serve.models.acceptance import Contract, check_golden_rows, misfits
 from calibrant.serve.models.folder import models_in
 from calibrant.serve.models.remote_folder import RemoteFolder
 from calibrant.serve.models.repository import NEWEST
@@ -38,6 +39,9 @@ def checked(config: ServeConfig) -> Iterator[str]:
     for folder in config.folders:
         files += [(name, version, path) for (name, version), path in models_in(folder).items()]
     seen: dict[tuple[str, str], Path] = {}
+    contracts: dict[tuple[str, str], Contract] = {}
+    if config.feedback_log is not None and config.feedback_log.exists() and not config.feedback_log.is_dir():
+        raise DataError("a feedback log is a folder, and this is none", where=config.feedback_log)
     for name, version, path in files:
         session = Session(path, providers=config.providers, threads=config.threads)
         check_golden_rows(session)
@@ -52,7 +56,13 @@ def checked(config: ServeConfig) -> Iterator[str]:
             yield f"{key[0]}: features: {ServedFeatures.of(session, session.sha256(), config.baseline).said}"
         classes = "not ours, tensors only" if card is None else f"{len(card.classes)} classes"
         golden = "golden rows hold" if card is not None and card.golden is not None else "no golden rows"
-        yield f"{key[0]} version {version}: {path}, {classes}, {session.providers[0]}, {golden}"
+        changed = OnnxFile.open(path).changed(card) if card is not None and card.hashes else []
+        since = f", but its {' and '.join(changed)} CHANGED since the export" if changed else ""
+        yield f"{key[0]} version {version}: {path}, {classes}, {session.providers[0]}, {golden}{since}"
+        if any(path.is_relative_to(folder) for folder in config.folders):
+            contracts[key] = Contract.of(session)
+    for key, error in [] if config.accept_changes else misfits(contracts):
+        yield f"{key[0]} version {key[1]} would NOT be served: {error}"
     for option, shares in (("--canary", config.canaries), ("--shadow", config.shadows)):
         for share in shares:
             if share.version == NEWEST and option == "--canary" and share.name in {name for name, _ in seen}:

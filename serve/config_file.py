@@ -96,9 +96,29 @@ def _value(parameter: click.Parameter, key: str, value: Any, path: Path) -> Any:
     flag = isinstance(parameter, click.Option) and parameter.is_flag
     if flag != isinstance(value, bool):
         raise ConfigError(f"{key} is {'true or false' if flag else 'no true or false'}, got {value!r}", where=path)
+    for each in value if several else (value,):
+        _refuse_kind(parameter, key, each, path)
     if parameter.name == "models":
         return [_model(str(text), path.parent) for text in value]
     return str(path.parent / value) if isinstance(parameter.type, click.Path) else value
+
+
+def _refuse_kind(parameter: click.Parameter, key: str, value: Any, path: Path) -> None:
+    """What click would turn into another kind, or refuse without the name of the file."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(parameter.type, click.types.IntParamType):
+        fits, what = isinstance(value, int), "a whole number"
+    elif isinstance(parameter.type, click.types.FloatParamType):
+        fits, what = number, "a number"
+    else:
+        fits, what = isinstance(value, str | bool), "text"
+    if not fits:
+        raise ConfigError(f"{key} is {what}, got {value!r}", where=path)
+    if number:
+        try:
+            parameter.type.convert(value, parameter, None)
+        except click.BadParameter as error:
+            raise ConfigError(f"{key}: {error.message}", where=path) from None
 
 
 def _model(text: str, folder: Path) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
+from calibrant.errors import ConfigError
+
 THIS_MACHINE = ("127.0.0.0/8", "::1/128")  # addresses from which many callers may come: a proxy, a test
+
+MAY_BE_0 = ("slow_seconds", "body_rate", "drain_seconds")  # which asks for nothing, or waits for nothing
 
 
 @dataclass(frozen=True)
@@ -28,3 +33,12 @@ class Limits:
     max_wait: float = 5.0  # predicted seconds in the queue, above which a request is refused with 503
     request_seconds: float = 30.0  # from the end of the body to the answer, else 504
     drain_seconds: float = 20.0  # for what is under way when the server is told to stop
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value, name = getattr(self, field.name), field.name
+            fits = value > 0 or (value == 0 and name in MAY_BE_0)
+            if not fits or (name == "peer_share" and value > 1):
+                least = "0 or more" if name in MAY_BE_0 else "above 0"
+                most = " and at most 1" if name == "peer_share" else ""
+                raise ConfigError(f"{name} = {value:g}: it has to be {least}{most}", where="[limits]")

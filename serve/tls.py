@@ -13,9 +13,11 @@ def certificate(chain: Path, key: Path | None, client_ca: Path | None = None) ->
     """What HTTPS is served with. `client_ca`: callers show a certificate that one of these has signed."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        context.load_cert_chain(chain, key)
+        context.load_cert_chain(chain, key, password=lambda: "")  # else OpenSSL asks at the terminal
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"the certificate cannot be used ({error})", where=chain) from None
+        needed = "its key has to be there too, or given as --tls-key" if key is None else "the key has to be its own"
+        fix = f"{needed}, without a password"
+        raise ConfigError(f"the certificate cannot be used ({error})", where=chain, fix=fix) from None
     if client_ca is not None:
         try:
             context.load_verify_locations(client_ca)
@@ -33,6 +35,7 @@ class Renewable:
 
     def __init__(self, first: ssl.SSLContext, protocols: Sequence[str] = ()) -> None:
         """`protocols`: of ALPN."""
+        self.begun = 0  # handshakes
         self._protocols = list(protocols)
         self._now = self._prepared(first)
         self.context = self._prepared(first)
@@ -40,6 +43,9 @@ class Renewable:
 
     def renew(self, context: ssl.SSLContext) -> None:
         self._now = self._prepared(context)
+        # A handshake begins with these of the context that it was opened with, and goes on with the rest of the other.
+        self.context.verify_mode, self.context.options = context.verify_mode, context.options
+        self.context.num_tickets = context.num_tickets
 
     def _prepared(self, context: ssl.SSLContext) -> ssl.SSLContext:
         if self._protocols:
@@ -47,4 +53,5 @@ class Renewable:
         return context
 
     def _take(self, connection: ssl.SSLObject, name: str | None, old: ssl.SSLContext) -> None:
+        self.begun += 1
         connection.context = self._now

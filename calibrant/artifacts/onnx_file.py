@@ -156,6 +156,10 @@ class OnnxFile:
     def hashes(self) -> dict[str, str]:
         return {"weights": self.hash_weights(), "graph": self.hash_graph()}
 
+    def changed(self, card: ModelCard) -> list[str]:
+        """What is not as it was exported, "weights" or "graph"."""
+        return [kind for kind, value in self.hashes().items() if card.hashes.get(kind) != value]
+
     def external_files(self) -> tuple[Path, ...]:
         return tuple(self.path.parent / name for name in self.external_names())
 

@@ -41,8 +41,7 @@ def describe(path: str | Path) -> Inspection:
     if KEY not in file.metadata and file.producer != "calibrant":
         return Inspection(file, None, ("no calibrant block",), False, size)
     card = file.card()
-    changed = [k for k, v in file.hashes().items() if card.hashes.get(k) != v]
-    if changed:
+    if changed := file.changed(card):
         notes = (f"CHANGED since export: {' and '.join(changed)} do not match the recorded hash",)
     else:
         notes = (f"intact: {len(file.nodes)} nodes, {size / 1e6:.1f} MB, hashes match",)

@@ -36,6 +36,7 @@ class TurnedDown:
     """A call that was refused for its head, as the log and the counts see it."""
 
     received: float
+    token: str = ""
     answered_by: tuple[str, str] | None = None
     ticket: Ticket | None = None
 
@@ -45,11 +46,12 @@ class Call:
 
     __slots__ = (
         "_charged", "_headed", "answered_by", "assembly", "connection", "deadline", "ended", "expires", "granted",
-        "head", "id", "method", "opened", "over", "received", "ticket", "unacknowledged", "window",
+        "head", "id", "method", "opened", "over", "received", "ticket", "token", "unacknowledged", "window",
     )  # fmt: skip
 
-    def __init__(self, connection: Http2Connection, id_: int, head: CallHead, method: Method) -> None:
-        self.connection, self.id, self.head, self.method = connection, id_, head, method
+    def __init__(self, connection: Http2Connection, id_: int, head: CallHead, method: Method, token: str = "") -> None:
+        """`token`: its name, where the caller showed one."""
+        self.connection, self.id, self.head, self.method, self.token = connection, id_, head, method, token
         self.opened = self.received = time.monotonic()  # `received`: when the last byte of the message came
         self.expires = math.inf if head.timeout is None else self.opened + head.timeout
         self.deadline = min(self.expires, self.opened + connection.limits.body_seconds)

@@ -258,8 +258,8 @@ class Http2Connection(FrameReader):
                 raise HeadTooLarge(f"the head of the call is longer than {self.limits.max_header} bytes")
             method = self.front.service.method(head.path)
             name = method.name
-            self.front.service.authorise(method, head.authorization, head.authority)
-            call = (StreamCall if method.streams else Call)(self, stream, head, method)
+            token = self.front.service.authorise(method, head.authorization, head.authority)
+            call = (StreamCall if method.streams else Call)(self, stream, head, method, token)
         except Refusal as refusal:
             self._turn_down(stream, trailers_only(refusal.grpc_code, refusal.message), ended)
             self.front.note(self.peer, head, name, STATUS[refusal.grpc_code], 0, TurnedDown(started))

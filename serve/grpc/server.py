@@ -35,6 +35,7 @@ class Asked(Protocol):
     """What is known of a message when it has been answered."""
 
     received: float
+    token: str
     answered_by: tuple[str, str] | None
     ticket: Ticket | None
 
@@ -62,7 +63,7 @@ class Front:
         about = {} if asked.answered_by is None else dict(zip(("model", "version"), asked.answered_by, strict=True))
         path = head.path[:200]
         if self.service.access.logged:
-            more = {"request_id": id_, **about}
+            more = {"request_id": id_, **({"token": asked.token} if asked.token else {}), **about}
             if (parent := parent_of(head.traceparent)) is not None:
                 more["trace_id"] = f"{parent[0]:032x}"
             self.service.access.note(peer, "gRPC", path, status, size, asked.received, **more)

@@ -97,11 +97,13 @@ class Service:
             raise WrongMethod(f'there is no method "{path[:100]}"; {did_you_mean(path[:100], self._methods)}')
         return found
 
-    def authorise(self, method: Method, authorization: bytes, authority: bytes) -> None:
-        if method.right:
-            if self.access.hosts:
-                self.access.check_host(authority)
-            self.access.authorise(authorization, send="metadata authorization", right=method.right)
+    def authorise(self, method: Method, authorization: bytes, authority: bytes) -> str:
+        """The name of the caller's token."""
+        if not method.right:
+            return ""
+        if self.access.hosts:
+            self.access.check_host(authority)
+        return self.access.authorise(authorization, send="metadata authorization", right=method.right)
 
     def serve(self, exchange: Exchange, method: Method, data: memoryview, encoding: str | None = None) -> None:
         """Answers a message. `encoding`: how it is compressed, where it is."""

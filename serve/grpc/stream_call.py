@@ -26,8 +26,8 @@ class StreamCall(Call):
 
     __slots__ = ("_began", "_taking", "_turns")
 
-    def __init__(self, connection: Http2Connection, id_: int, head: CallHead, method: Method) -> None:
-        super().__init__(connection, id_, head, method)
+    def __init__(self, connection: Http2Connection, id_: int, head: CallHead, method: Method, token: str = "") -> None:
+        super().__init__(connection, id_, head, method, token)
         self.deadline = self.expires  # of the call; a message has one of its own
         self._turns: deque[Turn] = deque()
         self._began = 0.0  # when the message began that is coming, 0 where none is
@@ -105,11 +105,11 @@ class StreamCall(Call):
 class Turn:
     """One message of a stream, as what answers it sees it."""
 
-    __slots__ = ("_call", "answered_by", "parts", "received", "size", "status", "ticket")
+    __slots__ = ("_call", "answered_by", "parts", "received", "size", "status", "ticket", "token")
 
     def __init__(self, call: StreamCall, size: int) -> None:
         self._call, self.size = call, size  # that the message takes of the room
-        self.received = time.monotonic()
+        self.received, self.token = time.monotonic(), call.token
         self.parts: list[Part] = []  # of the answer
         self.status = "OK"
         self.ticket: Ticket | None = None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from calibrant.serve.access import Access, request_id
 from calibrant.serve.control import Control
-from calibrant.serve.http.handlers import infer, json_length, predict
+from calibrant.serve.http.handlers import infer, json_length, metrics, predict
 from calibrant.serve.http.message import Request, Respond, Response
 from calibrant.serve.http.openapi.document import document
 from calibrant.serve.http.routes import GET, Names, Route, Router
@@ -21,6 +21,7 @@ from calibrant.serve.tracing import Traces, parent_of
 
 if TYPE_CHECKING:
     from calibrant.serve.http.connections import Connections
+    from calibrant.serve.tls import Renewable
 
 
 class OtherFront(Protocol):
@@ -39,6 +40,7 @@ class Application:
         self.inference, self.control, self.access = inference, control, access or Access()
         self.connections: Connections | None = None
         self.traces: Traces | None = None
+        self.tls: Sequence[Renewable] = ()
         self.started = time.time()
         self.statuses: dict[int, int] = {}
         self.grpc_calls: dict[tuple[str, str], int] = {}  # by method and code
@@ -102,10 +104,10 @@ class Application:
             verb = route.verb.decode()
             raise WrongMethod(f"use {verb} here, not {request.method.decode()}", allow=verb)
         if self.access.hosts and not route.open and not request.internal:
-            self.access.check_host(request.headers.get(b"host", b""))
+            self.access.check_host(request.headers.get(b"host", b""), or_address=route.handler is metrics)
         if self.access.tokens and not route.open and not request.internal:
             given = request.headers.get(b"authorization", b"")
-            self.access.authorise(given, send="header Authorization", right=route.right)
+            request.token = self.access.authorise(given, send="header Authorization", right=route.right)
         return route, names
 
     def gate(self, request: Request) -> bool:
@@ -181,6 +183,8 @@ class Application:
         method, path = request.method.decode(), request.target.decode("latin-1")
         size = sum(map(len, response.parts))
         more = {"request_id": request.id.decode()}
+        if request.token:
+            more["token"] = request.token
         if request.answered_by is not None:
             more["model"], more["version"] = request.answered_by
         if (parent := parent_of(request.headers.get(b"traceparent", b""))) is not None:

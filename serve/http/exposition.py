@@ -36,6 +36,9 @@ def expose(out: Exposition, app: Application, reports: Mapping[int, dict[str, An
         out.add(f"{name}_total", "counter", "gRPC connections accepted.", app.grpc.accepted)
         out.add(f"{name}_refused_total", "counter", "gRPC connections over the limit.", app.grpc.refused)
         out.add(f"{name}_faults_total", "counter", "gRPC connections ended for what they sent.", app.grpc.faults)
+    if app.tls:
+        said = "TLS handshakes begun; where fewer connections than that were accepted, the others failed."
+        out.add("calibrant_tls_handshakes_total", "counter", said, sum(held.begun for held in app.tls))
     if (shipping := app.control.shipping) is not None:
         what, name = {"address": shipping.address}, "calibrant_log_parts"
         out.add(f"{name}_sent_total", "counter", "Closed parts of the log that were sent.", shipping.sent, what)

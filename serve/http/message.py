@@ -32,6 +32,7 @@ class Request:
     id: bytes = b""  # X-Request-Id
     charge: Callable[[int], None] | None = None  # for what a compressed body takes of the room once it is unpacked
     answered_by: tuple[str, str] | None = None  # model and version, of what is asked of one
+    token: str = ""  # its name, where the caller showed one
 
     def give_up(self) -> None:
         if self.ticket is not None:

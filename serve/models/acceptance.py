@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from calibrant.artifacts import golden_rows
+from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.errors import ModelError
 from calibrant.serve.engine.session import Session
+from calibrant.serve.models.folder import version_key
 from calibrant.serve.protocol.tensors import TensorSpec
 
 log = logging.getLogger(__name__)
@@ -39,6 +42,17 @@ def check_golden_rows(session: Session) -> None:
             fix="was it copied whole? does it answer with --provider cpu? else export it again",
         )
     log.info("%s: answers its golden rows (difference %.1g)", session.path.name, found)
+
+
+def warn_of_changes(session: Session) -> None:
+    """Golden rows are a few pictures: weights that were changed a little may answer them."""
+    card = session.card
+    if card is not None and card.hashes and (changed := OnnxFile.open(session.path).changed(card)):
+        log.warning(
+            "%s: its %s changed since the export, and it is served as it is; calibrant inspect --check says the same",
+            session.path,
+            " and ".join(changed),
+        )
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,16 @@ def check_successor(new: Contract, old: Contract) -> None:
         raise _other(new, old, f'it has no output "{gone[0]}"')
     if new.classes != old.classes:
         raise _other(new, old, _classes(old.classes, new.classes))
+
+
+def misfits(contracts: Mapping[tuple[str, str], Contract]) -> Iterator[tuple[tuple[str, str], ModelError]]:
+    """By name and version: those that cannot take the place of the first version of their name, and why."""
+    first: dict[str, Contract] = {}
+    for key in sorted(contracts, key=lambda key: (key[0], version_key(key[1]))):
+        try:
+            check_successor(contracts[key], first.setdefault(key[0], contracts[key]))
+        except NotAccepted as error:
+            yield key, error
 
 
 def _other(new: Contract, old: Contract, what: str) -> NotAccepted:

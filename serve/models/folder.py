@@ -18,6 +18,10 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FILE = re.compile(rf"(?P<name>{NAME.pattern})(@(?P<version>[A-Za-z0-9._-]+))?\.onnx")
 
 
+def version_key(version: str) -> tuple[int, str]:
+    return (int(version), "") if version.isdigit() else (-1, version)
+
+
 def is_model_path(name: str) -> bool:
     """Whether a path below a folder may be a model's: of a bucket nothing else is copied."""
     parts = name.split("/")

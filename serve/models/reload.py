@@ -18,11 +18,11 @@ from pathlib import Path
 from calibrant.errors import CalibrantError, ConfigError
 from calibrant.serve.config import ModelSpec
 from calibrant.serve.models.acceptance import NotAccepted
-from calibrant.serve.models.folder import Key, models_in
+from calibrant.serve.models.folder import Key, models_in, version_key
 from calibrant.serve.models.memory import file_bytes, to_put_away
 from calibrant.serve.models.model import Model, file_stamp
 from calibrant.serve.models.remote_folder import RemoteFolder
-from calibrant.serve.models.repository import UNLOADED, Repository, version_key
+from calibrant.serve.models.repository import UNLOADED, Repository
 from calibrant.serve.protocol.errors import BadInput, NotReady, Refusal
 
 log = logging.getLogger(__name__)
@@ -143,6 +143,17 @@ class Lifecycle:
                 self._of_folder.discard(key)
                 self.paths.pop(key, None)
                 self.repository.forget(key)
+
+    def is_of_folder(self, key: Key) -> bool:
+        return key in self._of_folder
+
+    def refuse(self, key: Key, error: CalibrantError) -> None:
+        """Takes a model back that was loaded, until its file changes."""
+        self.refusals += 1
+        self._failed[key] = file_stamp(self.paths[key])
+        self._retire(self.repository.remove(*key))
+        self.repository.states[key] = ("UNAVAILABLE", str(error))
+        log.error("%s version %s: the file cannot be served: %s", *key, error)
 
     def _loaded(self, key: Key) -> Model | None:
         return self.repository.models.get(key[0], {}).get(key[1])

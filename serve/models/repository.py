@@ -6,13 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from calibrant.errors import did_you_mean
+from calibrant.serve.models.folder import version_key
 from calibrant.serve.models.model import Model
 from calibrant.serve.protocol.errors import ModelNotFound, NotReady, PutAway
-
-
-def version_key(version: str) -> tuple[int, str]:
-    return (int(version), "") if version.isdigit() else (-1, version)
-
 
 NEWEST = "newest"  # in place of a canary's version: each that comes
 UNLOADED = ("UNAVAILABLE", "unloaded")  # as somebody wished

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from calibrant.calibration.monitoring.alarms import WINDOW
+from calibrant.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -20,3 +21,10 @@ class MonitorConfig:
     features: bool = False  # watched too, where a file puts them out
     keep_gib: float = 10.0  # of log
     keep_days: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("window", 1), ("horizon", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} = {getattr(self, name)}: it has to be {least} or more", where="[watch]")
+        if not 0 < self.alpha < 1:
+            raise ConfigError(f"alpha = {self.alpha:g}: it is a probability above 0 and below 1", where="[watch]")

@@ -27,7 +27,7 @@ from calibrant.serve.engine.providers import available_cores, share_threads
 from calibrant.serve.http.app import Application
 from calibrant.serve.http.connections import Connections
 from calibrant.serve.inference import Inference
-from calibrant.serve.models.acceptance import Contract, check_successor
+from calibrant.serve.models.acceptance import Contract, check_successor, misfits, warn_of_changes
 from calibrant.serve.models.model import Model
 from calibrant.serve.models.reload import Lifecycle
 from calibrant.serve.models.remote_folder import RemoteFolder
@@ -85,6 +85,7 @@ class Server:
             self.control.canaries = Canaries(self.repository, rules, others=self.control.others, folder=kept)
         self.access = Access(config.tokens(), hosts=config.allowed_hosts, logged=config.access_log)
         self.app = Application(self.inference, self.control, self.access)
+        self.app.tls = self.tls
         self.connections = self.app.connections = Connections(
             self.app, config.limits, gate=self.app.gate, trusted=config.trusted_proxies
         )
@@ -109,6 +110,7 @@ class Server:
         self._starting = self.control.starting = True
         try:
             await self.lifecycle.start(self.config.models, self.config.load)
+            self._refuse_misfits()
         finally:
             self._starting = False
         if self.config.huge_pages:
@@ -171,6 +173,8 @@ class Server:
     def _accept(self, model: Model) -> None:
         """Refuses what would take callers who rely on something else."""
         contract, before = Contract.of(model.session), self.repository.answering(model.name, model.version)
+        if (model.name, model.version) not in self._contracts:
+            warn_of_changes(model.session)
         if before in self._contracts and not self._starting and not self.config.accept_changes:
             try:
                 check_successor(contract, self._contracts[before])
@@ -178,6 +182,15 @@ class Server:
                 model.batcher.close()
                 raise
         self._contracts[model.name, model.version] = contract
+
+    def _refuse_misfits(self) -> None:
+        """Of a folder's versions, those that could not have come while it served: a restart lets nothing else in."""
+        if not self.config.accept_changes:
+            loaded = {(model.name, model.version) for model in self.repository.all()}
+            of_folders = {k: c for k, c in self._contracts.items() if k in loaded and self.lifecycle.is_of_folder(k)}
+            for key, error in misfits(of_folders):
+                del self._contracts[key]
+                self.lifecycle.refuse(key, error)
 
     @property
     def _leads(self) -> bool:
@@ -199,7 +212,7 @@ class Server:
         listener = self.listen()
         with contextlib.closing(listener):
             context = self.config.tls()
-            self.tls = [] if context is None else [Renewable(context)]
+            self.tls += [] if context is None else [Renewable(context)]
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 runner.run(self._serve(listener, announce))
 

@@ -2,7 +2,8 @@
 
 The parent loads no model. It holds one listening socket for each worker, all bound to the same port (SO_REUSEPORT: the
 kernel spreads connections over them), starts the workers as processes of their own, and starts another where one dies;
-connections that wait in its socket's queue meanwhile are taken by its successor. SIGTERM or Ctrl-C drains all of them.
+connections that wait in its socket's queue meanwhile are taken by its successor, or go to the others where that cannot
+start. SIGTERM or Ctrl-C drains all of them.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ class Supervisor:
         self._seated: dict[int, _Worker] = {}
         self._due: dict[int, float] = {}  # when a seat that fell empty is taken again
         self._deaths: dict[int, int] = {}  # in a row, without having been ready for a while
+        self._silent: set[int] = set()  # seats whose socket does not listen
         self._facts: dict[str, Any] = {}
         self._pids: dict[int, int] = {}
         self._stopping = False
@@ -177,7 +179,7 @@ class Supervisor:
 
     def _seat(self, number: int, *, successor: bool = False) -> None:
         listener = self._listeners[number]
-        if successor or number == LEADER:  # the others listen once they are loaded
+        if (successor or number == LEADER) and number not in self._silent:  # the others listen once they are loaded
             listener.listen(1024)
         ends = (listener.fileno(), self._report_end, self._alive)
         seat = Seat(number, self.count, *ends, self._folder, self._grpc_port, successor)
@@ -200,6 +202,7 @@ class Supervisor:
                 worker = self._seated.get(facts["number"])
                 if worker is not None and worker.process.pid == facts["pid"]:
                     worker.ready, self._facts = True, facts
+                    self._silent.discard(facts["number"])
         for number, worker in list(self._seated.items()) if replace else ():
             code = worker.process.poll()
             if code is not None and not self._stopping:
@@ -213,6 +216,18 @@ class Supervisor:
         self._due[number] = time.monotonic() + pause
         how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
         log.error("worker %d (process %d) %s; another takes its place", number, worker.process.pid, how)
+        if code > 0 and not worker.ready:  # it has said why, and so will the next
+            self._send_elsewhere(number)
+
+    def _send_elsewhere(self, number: int) -> None:
+        """Who waits at the seat of a worker that cannot start would wait for ever: until one is ready, there is a
+        socket that does not listen, and the kernel has the others only to choose from."""
+        old = self._listeners[number]
+        self._listeners[number] = bind(*old.getsockname()[:2], shared=True)
+        old.close()
+        self._silent.add(number)
+        serving = sum(each.ready for each in self._seated.values())
+        log.error("worker %d cannot start: its callers go to the others, of which %d serve", number, serving)
 
     def _fill(self) -> None:
         for number in [n for n, due in self._due.items() if due <= time.monotonic()]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -54,6 +57,7 @@ def test_a_token_alone_on_its_line_may_everything(tmp_path: Path) -> None:
     [
         ("", "no token"), ("# nothing\n", "no token"), ("a b\n", "tokens:1: is neither"),
         ("x infer aaa\ny infr bbb\n", 'tokens:2: no right "infr"; did you mean "infer"'), ("s3cr\u00e9t\n", "ASCII"),
+        ("x infer aaa\ny admin aaa\n", "tokens:2: holds the token of a line before again"),
     ],
 )  # fmt: skip
 def test_a_file_of_tokens_that_is_wrong_says_where(text: str, says: str, tmp_path: Path) -> None:
@@ -104,10 +108,50 @@ def test_both_fronts_look_at_the_name(model_file: Path) -> None:
                 assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
-@pytest.mark.parametrize("name", ["Birds.test", "birds.test:80", "http://birds", "*", "a b", ""])
+@pytest.mark.parametrize("name", ["::1", "birds.test:80", "http://birds", "*", "a b", ""])
 def test_a_name_that_no_caller_can_have_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="is no name"):
         ServeConfig((), allowed_hosts=(name,))
+
+
+def test_names_are_the_same_in_capitals_and_with_the_dot_of_the_root() -> None:
+    hosts = ServeConfig((), allowed_hosts=("Birds.Example.org.",)).allowed_hosts
+    assert hosts == ("birds.example.org",)
+    for given in (b"BIRDS.example.org", b"birds.example.org.:8000"):
+        Access(hosts=hosts).check_host(given)
+
+
+def test_metrics_are_there_by_address_too_and_other_pages_are_not(model_file: Path) -> None:
+    """Prometheus calls each of several servers by its own."""
+    with running(model_file, arguments=["--threads", "1", "--allowed-host", "birds.test"]) as server:
+        for host, statuses in (("10.0.0.7:8000", [200, 421]), ("[::1]:8000", [200, 421]), ("evil.test", [421, 421])):
+            found = [httpx.get(server.url + path, headers={"Host": host}, timeout=60) for path in ("/metrics", "/v2")]
+            assert [each.status_code for each in found] == statuses, host
+
+
+def test_the_log_names_the_token_and_not_its_secret(model_file: Path, tmp_path: Path) -> None:
+    grpc = pytest.importorskip("grpc")
+    arguments = ["--threads", "1", "--token-file", str(_file(tmp_path, FILE)), "--access-log", "--grpc-port", "0"]
+    with running(model_file, arguments=arguments) as server:
+        assert httpx.get(server.url + "/v2", headers={"Authorization": "Bearer aaa"}, timeout=60).status_code == 200
+        with grpc.insecure_channel(f"{server.host}:{server.grpc_port}") as channel:
+            call = channel.unary_unary("/inference.GRPCInferenceService/ServerMetadata")
+            call(b"", timeout=60, metadata=[("authorization", "Bearer bbb")])
+        httpx.get(server.url + "/v2/health/live", timeout=60)
+        lines = [json.loads(line) for line in server.log.read_text().splitlines() if line.startswith("{")]
+        named = {line["path"]: line.get("token") for line in lines}
+        assert named["/v2"] == "shop"
+        assert named["/inference.GRPCInferenceService/ServerMetadata"] == "labels"
+        assert named["/v2/health/live"] is None
+        assert "aaa" not in server.log.read_text()
+
+
+def test_an_empty_variable_does_not_open_the_server(model_file: Path) -> None:
+    command = [sys.executable, "-m", "calibrant", "serve", str(model_file), "--check"]
+    for text, code in (("", 2), ("s3cret", 0)):
+        environment = {**os.environ, "CALIBRANT_TOKEN": text}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        assert (done.returncode, "guard nothing" in done.stderr) == (code, code == 2)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP")

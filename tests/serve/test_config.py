@@ -10,7 +10,7 @@ import pytest
 from calibrant.errors import ConfigError
 from calibrant.serve.config import ModelSpec, ServeConfig, Share
 from calibrant.serve.http.prometheus import Exposition
-from calibrant.serve.models.repository import version_key
+from calibrant.serve.models.folder import version_key
 from calibrant.serve.models.statistics import BOUNDS, Histogram
 from calibrant.serve.monitor.config import MonitorConfig
 

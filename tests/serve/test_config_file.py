@@ -22,6 +22,11 @@ def read(folder: Path, text: str) -> Any:
     return read_config_file(folder / "serve.toml", serve.params)
 
 
+def _a_number(kind: Any) -> int:
+    most = getattr(kind, "max", None)
+    return int(most) if most is not None else int(getattr(kind, "min", None) or 0) + 1
+
+
 def test_every_option_of_the_command_line_can_stand_in_the_file(tmp_path: Path) -> None:
     lines, names = [], set()
     for option in serve.params:
@@ -30,7 +35,9 @@ def test_every_option_of_the_command_line_can_stand_in_the_file(tmp_path: Path) 
             continue
         several = option.multiple if isinstance(option, click.Option) else True
         flag = isinstance(option, click.Option) and option.is_flag
-        value = "true" if flag else '["x"]' if several else '"x"'
+        number = isinstance(option.type, click.types.IntParamType | click.types.FloatParamType)
+        one = str(_a_number(option.type)) if number else '"x"'
+        value = "true" if flag else f"[{one}]" if several else one
         lines.append(f"{word} = {value}")
         names.add(option.name)
     assert read(tmp_path, "\n".join(lines)).options.keys() == names
@@ -58,6 +65,17 @@ def test_paths_are_seen_from_the_file(tmp_path: Path) -> None:
         ('[limits]\nmax_rows = "many"', "expected int"),
         ("[watch]\nwindow = 1.5", "expected int"),
         ("limits = 3", "expected a table"),
+        ("workers = 2.5", "workers is a whole number, got 2.5"),
+        ('port = "8000"', "port is a whole number, got '8000'"),
+        ("allowed_host = [1]", "allowed_host is text, got 1"),
+        ('max_wait = "5"', "max_wait is a number, got '5'"),
+        ("host = 1", "host is text, got 1"),
+        ("port = 70000", "port: 70000 is not in the range 0<=x<=65535"),
+        ("[limits]\nmax_connections = 0", "max_connections = 0: it has to be above 0"),
+        ("[limits]\npeer_share = 1.5", "peer_share = 1.5: it has to be above 0 and at most 1"),
+        ("[limits]\nbody_rate = -1", "body_rate = -1: it has to be 0 or more"),
+        ("[watch]\nwindow = 0", "window = 0: it has to be 1 or more"),
+        ("[watch]\nalpha = 1", "alpha = 1: it is a probability"),
         ("port = ", "not a TOML file"),
     ],
 )

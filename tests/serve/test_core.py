@@ -138,7 +138,7 @@ def test_who_is_admitted(inference: Inference) -> None:
         inference.admit("eggs", None)
     with pytest.raises(ModelNotFound, match="no version"):
         inference.admit("birds", "2")
-    inference.limits = Limits(max_wait=-1.0)
+    inference.limits = SimpleNamespace(max_wait=-1.0)  # type: ignore[assignment]
     with pytest.raises(QueueFull, match="queue is full"):
         inference.admit("birds", None)
 

@@ -14,7 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from calibrant.errors import ConfigError
 from calibrant.serve.processes.background import running
+from calibrant.serve.tls import certificate
 
 
 def _certificate(cert: Path, key: Path) -> None:
@@ -132,3 +134,72 @@ def _until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end, "timed out"
         time.sleep(0.05)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None or os.name != "posix", reason="openssl, SIGHUP")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_that_callers_show_a_certificate_can_begin_and_end_by_sighup(
+    workers: int, model_file: Path, tmp_path: Path
+) -> None:
+    """It was said to have changed, and did not."""
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    _certificate(cert, key)
+    _authority(tmp_path, "shop")
+    _authority(tmp_path, "field")
+    callers = {name: _signed(tmp_path, f"caller-{name}", name) for name in ("shop", "field")}
+    config, plain = tmp_path / "serve.toml", "tls-cert = 'cert.pem'\ntls-key = 'key.pem'\n"
+    config.write_text(plain)
+    arguments = ["--threads", "1", "--workers", str(workers), "--config", str(config), "--grpc-port", "0"]
+
+    def works(caller: str | None, grpc: bool) -> bool:
+        context = ssl.create_default_context(cafile=str(cert))
+        if caller is not None:
+            context.load_cert_chain(*callers[caller])
+        if grpc:
+            context.set_alpn_protocols(["h2"])
+        try:
+            with (
+                socket.create_connection((server.host, server.grpc_port if grpc else server.port), timeout=60) as raw,
+                context.wrap_socket(raw, server_hostname="127.0.0.1") as s,
+            ):
+                hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+                s.sendall(hello if grpc else b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n")
+                return bool(s.recv(1000))
+        except (ssl.SSLError, ConnectionError):
+            return False
+
+    def all_work(caller: str | None) -> set[bool]:
+        return {works(caller, grpc) for grpc in (False, True) for _ in range(6)}  # of every worker
+
+    with running(model_file, arguments=arguments) as server:
+        assert all_work(None) == {True}
+        config.write_text(plain + "tls-client-ca = 'shop.pem'\n")
+        os.kill(server.pid, signal.SIGHUP)
+        _until(lambda: server.log.read_text().count("changed: tls_client_ca") == workers)
+        assert (all_work("shop"), all_work("field"), all_work(None)) == ({True}, {False}, {False})
+        config.write_text(plain)
+        os.kill(server.pid, signal.SIGHUP)
+        _until(lambda: server.log.read_text().count("changed: tls_client_ca") == 2 * workers)
+        assert all_work(None) == {True}
+        with httpx.Client(verify=ssl.create_default_context(cafile=str(cert)), timeout=60) as client:
+            text = client.get(f"{server.url}/metrics").text
+        begun = sum(
+            float(line.split()[-1]) for line in text.splitlines() if line.startswith("calibrant_tls_handshakes")
+        )
+        accepted = sum(
+            float(line.split()[-1])
+            for line in text.splitlines()
+            if line.startswith(("calibrant_http_connections_total", "calibrant_grpc_connections_total"))
+        )
+        assert begun > accepted > 0
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_a_key_that_is_missing_or_locked_is_said_so(tmp_path: Path) -> None:
+    cert, key, locked = tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "locked.pem"
+    _certificate(cert, key)
+    _openssl("rsa", "-aes256", "-passout", "pass:secret", "-in", key, "-out", locked)
+    with pytest.raises(ConfigError, match="given as --tls-key"):
+        certificate(cert, None)
+    with pytest.raises(ConfigError, match="without a password"):
+        certificate(cert, locked)

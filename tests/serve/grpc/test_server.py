@@ -5,7 +5,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import httpx
@@ -250,7 +250,8 @@ def test_a_full_queue_is_a_resource_that_is_exhausted(model_file: Path, tiny: Mo
     model = Model.load(model_file, threads=1)
     repository = Repository()
     repository.add(model)
-    inference = Inference(repository, Limits(max_wait=-1.0), decoders=1)
+    inference = Inference(repository, Limits(), decoders=1)
+    inference.limits = SimpleNamespace(max_wait=-1.0)  # type: ignore[assignment]
     with pytest.raises(QueueFull, match="queue is full") as caught:
         inference.admit("birds", None)
     inference.close()

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
+from click.testing import CliRunner
 
+from calibrant.artifacts.onnx_file import OnnxFile
 from calibrant.errors import ConfigError
+from calibrant.serve.cli import serve
 from calibrant.serve.models import reload
 from calibrant.serve.models.acceptance import NotAccepted
 from calibrant.serve.models.model import file_stamp
 from calibrant.serve.models.reload import Lifecycle
 from calibrant.serve.models.repository import Repository
+from calibrant.serve.processes.background import running
 from calibrant.serve.protocol.errors import BadInput, PutAway
 
 
@@ -268,3 +273,44 @@ def test_the_newest_version_answers_though_it_is_put_away(tmp_path: Path) -> Non
 def test_an_empty_folder_says_how_models_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="NAME/VERSION/model.onnx"):
         asyncio.run(Folder(tmp_path).lifecycle.start([]))
+
+
+def test_a_version_that_was_refused_does_not_come_in_by_a_restart(tmp_path: Path, tiny: ModuleType) -> None:
+    """Nor by a worker that takes the place of another: all that starts looks at what lies there anew."""
+    folder, log = tmp_path / "models", "the file cannot be served"
+    folder.mkdir()
+    tiny.write(folder / "birds@1.onnx")
+    tiny.write(folder / "birds@2.onnx", tiny.card(classes=("auk", "bittern", "crow", "dunlin")))
+    tiny.write(folder / "birds@3.onnx")
+    for arguments, versions, answering in (([], {"1", "3"}, "3"), (["--accept-changes"], {"1", "2", "3"}, "3")):
+        with running(folder, arguments=["--threads", "1", *arguments]) as server:
+            index = httpx.post(server.url + "/v2/repository/index", timeout=60).json()
+            ready = {each["version"] for each in index if each["state"] == "READY"}
+            assert (ready, log in server.log.read_text()) == (versions, not arguments)
+            pixels = tiny.pictures(1)
+            entry = {
+                "name": "images",
+                "shape": list(pixels.shape),
+                "datatype": "UINT8",
+                "data": pixels.ravel().tolist(),
+            }
+            for path, status in (("", 200), ("/versions/2", 404 if not arguments else 200)):
+                reply = httpx.post(f"{server.url}/v2/models/birds{path}/infer", json={"inputs": [entry]}, timeout=60)
+                assert reply.status_code == status
+                if not path:
+                    assert reply.json()["model_version"] == answering
+    said = CliRunner().invoke(serve, [str(folder), "--check"]).output
+    assert "birds version 2 would NOT be served" in said
+    assert 'class 2 was "crane" and is "crow"' in said
+
+
+def test_a_file_that_was_changed_since_its_export_is_named_in_the_log(tmp_path: Path, tiny: ModuleType) -> None:
+    """A little, so that it answers its golden rows."""
+    for name, hashes in (("whole", {}), ("changed", {"graph": "0" * 64})):
+        path = tiny.write(tmp_path / f"{name}.onnx")
+        true = OnnxFile.open(path).hashes()
+        tiny.write(path, tiny.card(hashes={**true, **hashes}))
+        with running(path, arguments=["--threads", "1"]) as server:
+            assert ("its graph changed since the export" in server.log.read_text()) == (name == "changed")
+        said = CliRunner().invoke(serve, [str(path), "--check"]).output
+        assert ("its graph CHANGED since the export" in said) == (name == "changed")

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from calibrant.serve.models.repository import Canary, Repository, version_key
+from calibrant.serve.models.folder import version_key
+from calibrant.serve.models.repository import Canary, Repository
 from calibrant.serve.protocol.errors import ModelNotFound, NotReady
 
 

@@ -34,7 +34,7 @@ def test_the_configuration_is_read_again(workers: int, model_file: Path, tmp_pat
     arguments = ["--threads", "1", "--workers", str(workers), "--config", str(path)]
 
     def statuses(size: int) -> set[int]:
-        headers = {"Host": "birds.test", "Connection": "close", "Inference-Header-Content-Length": "0"}
+        headers = {"Host": "birds.test", "Connection": "close"}
         url = f"{server.url}/v2/models/birds/infer"
         return {httpx.post(url, content=bytes(size), headers=headers, timeout=60).status_code for _ in range(6)}
 

@@ -177,6 +177,25 @@ def test_a_worker_that_dies_is_replaced_and_its_rows_still_take_labels(
     _ask_both(url, tiny, f"after-{end.name}{number}-")  # new connections reach the successor
 
 
+def test_who_would_wait_for_a_worker_that_cannot_start_is_served_by_the_others(
+    model_file: Path, tmp_path: Path, tiny: ModuleType
+) -> None:
+    """Half of all connections hung while the server said that it was ready."""
+    config = tmp_path / "serve.toml"
+    config.write_text("threads = 1\n")
+    with running(model_file, arguments=["--workers", "2", "--config", str(config)]) as server:
+        config.write_text("thraeds = 1\n")
+        old = _children(server)[1]
+        os.kill(old, signal.SIGKILL)
+        _until(lambda: "worker 1 cannot start" in server.log.read_text())
+        body = _body(tiny.pictures(1))
+        for _ in range(30):
+            assert httpx.post(server.url + INFER, json=body, timeout=20).status_code == 200
+        config.write_text("threads = 1\n")
+        _until(lambda: set(_served(server.url)) == {0, 1})
+        assert server.log.read_text().count("worker 1 cannot start") >= 1
+
+
 def test_sigterm_under_load_fails_no_request(model_file: Path, tiny: ModuleType) -> None:
     pixels = tiny.pictures(1)
     wanted, body = tiny.expected(pixels)[0], json.dumps(_body(pixels))
