@@ -97,12 +97,17 @@ class Canaries:
                 self.repository.canaries[canary.name] = Canary(canary.version, canary.share)
         self._settled()
         for name, share in self.repository.to_try.items():
-            versions = self.repository.versions(name)
+            versions = [v for v in self.repository.versions(name) if (name, v) not in self.repository.rolled_back]
             if len(versions) < 2 or name in self.repository.canaries:
                 continue
-            done = self.decided.get(name, {}).get(versions[-1])
-            if done is None or done.sha256 != self.repository.sha256(name, versions[-1]):
-                self.repository.canaries[name] = Canary(versions[-1], share)
+            version = self.repository.get(name).version
+            done = self.decided.get(name, {}).get(version)
+            if done is None:  # nothing is known of the newest; of another it is what answered before that came
+                undecided = version == self.repository.versions(name)[-1]
+            else:
+                undecided = done.sha256 != self.repository.sha256(name, version)
+            if undecided:
+                self.repository.canaries[name] = Canary(version, share)
 
     # ---- every second
 

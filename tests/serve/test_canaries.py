@@ -14,7 +14,7 @@ import pytest
 
 from calibrant.serve.canaries import FILE, Canaries
 from calibrant.serve.config import Share
-from calibrant.serve.models.repository import Repository
+from calibrant.serve.models.repository import Canary, Repository
 from calibrant.serve.processes.background import running
 from calibrant.serve.protocol.errors import BadInput, NotFound
 
@@ -145,3 +145,21 @@ def test_a_file_of_decisions_that_cannot_be_read_is_told_and_stops_nothing(
     found.begin([Share("birds", "newest", 0.1)])
     assert found.repository.canaries["birds"].version == "2"
     assert "earlier decisions about canaries are lost" in caplog.text
+
+
+def test_the_newest_that_is_still_on_trial_stays_so_over_a_restart(tmp_path: Path) -> None:
+    """Also where a newer one was rolled back: it would answer all."""
+    share = [Share("birds", "newest", 0.2)]
+    first = Canaries(_repository(v1="a", v2="b", v3="c"), None, folder=tmp_path)
+    first.begin(share)
+    first.ask("birds", "roll back")  # 3
+    assert first.repository.get("birds").version == "2"
+    again = Canaries(_repository(v1="a", v2="b", v3="c"), None, folder=tmp_path)
+    again.begin(share)
+    assert again.repository.canaries == {}  # 2 answered before 3 came
+    again.repository.canaries["birds"] = Canary("2", 0.2)
+    again.ask("birds", "roll back")
+    changed = Canaries(_repository(v1="a", v2="new", v3="c"), None, folder=tmp_path)
+    changed.begin(share)
+    assert changed.repository.canaries == {"birds": Canary("2", 0.2)}
+    assert changed.repository.get("birds").version == "1"
