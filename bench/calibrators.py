@@ -184,15 +184,21 @@ def measure(
                 print(name, n, seed, file=sys.stderr, flush=True)
 
 
+def paired_error(first: dict[int, float], second: dict[int, float]) -> float | None:
+    """Standard error of the mean difference over the splits that both have."""
+    both = [first[k] - second[k] for k in first if k in second]
+    return float(np.std(both, ddof=1) / np.sqrt(len(both))) if len(both) > 1 else None
+
+
 def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
     """Means over splits, auto minus the best single, and the share of other methods that each one beats."""
     means: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
-    groups: dict[tuple[str, int, str], list[float]] = defaultdict(list)
+    of_split: dict[tuple[str, int, str], dict[int, float]] = defaultdict(dict)
     for r in records:
         if "nll" in r:
-            groups[r["set"], r["n"], r["method"]].append(r["nll"])
-    for (name, n, method), values in groups.items():
-        means[name, n][method] = float(np.mean(values))
+            of_split[r["set"], r["n"], r["method"]][r["split"]] = r["nll"]
+    for (name, n, method), values in of_split.items():
+        means[name, n][method] = float(np.mean(list(values.values())))
     rows, won = [], defaultdict(list)
     for (name, n), found in means.items():
         others = {m: v for m, v in found.items() if m != "auto"}
@@ -202,8 +208,9 @@ def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
         rows.append({
             "set": name, "n": n, "auto": found["auto"], "temperature": found["temperature"], "best": best,
             "best_nll": others[best], "auto_minus_best": found["auto"] - others[best],
-            "best_peer_nll": min(v for m, v in found.items() if " " in m), "worst_own": worst,
+            "best_peer_nll": min((v for m, v in found.items() if " " in m), default=None), "worst_own": worst,
             "worst_own_minus_temperature": own[worst],
+            "auto_minus_best_error": paired_error(of_split[name, n, "auto"], of_split[name, n, best]),
         })  # fmt: skip
         for m, v in found.items():
             won[m].append(float(np.mean([v < w for k, w in found.items() if k != m])))

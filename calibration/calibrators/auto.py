@@ -1,18 +1,19 @@
 """Which method, or which mixture of them: by cross-validated NLL, and by evidence where that can be computed.
 
 Every row is predicted by maps that were fitted on other rows (five folds; fewer once 2,000 rows have been held out,
-one where a fit takes seconds). The share of each candidate in a mixture of probabilities is how much it is believed
-(`credence.py`): half of its log-evidence and up to half of what it gains in cross-validation, from a prior that gives a
-fifth to the temperature. A weaker penalty is tried while the one before it is not ten nats behind the best. A full map
-under a weak penalty stands beside that mixture, with the share that predicts held-out rows best, twenty pseudo-rows
-holding it at 15 %: where classes are confused it gains more than evidence believes of few rows, and where nothing is to
-be gained a mixture with it loses little, since its errors differ from those of the others.
+one where a fit takes seconds). The share of each candidate in a mixture of probabilities begins as how much it is
+believed (`credence.py`): half of its log-evidence and up to half of what it gains in cross-validation, from a prior
+that gives a fifth to the temperature. A weaker penalty is tried while the one before it is not ten nats behind the
+best. A full map under a weak penalty gets a tenth whatever evidence says of it: where classes are confused it gains
+more than evidence believes of few rows. Then all shares move to where held-out rows are likeliest, seven pseudo-rows
+holding them (`pooling.py`): few rows leave them nearly as they are believed, a thousand decide alone. A mixture is
+often better than its best member, which evidence, made to find one map, does not see.
 
-Many classes (above thirty, evidence takes too long) with five rows a class: shares are those of a pool of five members
-that maximise the likelihood of held-out rows (`pooling.py`), three pseudo-rows shared alike. Weak penalties win there,
-and members that differ mend each other: on simulated tails and networks the pool mostly beats its best member. With
-fewer rows than that, and beyond a hundred classes, Venn-Abers is one more candidate: it guesses well of classes with
-hardly a row. (At a hundred classes with many rows it would double the time.)
+Many classes (above thirty, evidence takes too long) with five rows a class: shares are those of a pool of five members,
+three pseudo-rows shared alike. Weak penalties win there, and members that differ mend each other: on simulated tails
+and networks the pool mostly beats its best member. Beyond a hundred classes Venn-Abers is one more of them: it guesses
+well of classes with hardly a row. (At a hundred classes with many rows it would double the time.) With fewer rows a
+class it has a fifth, in the place of the weak map, and the others share the rest by credence.
 
 A small share may go to the uniform distribution, against zeros that no map of the logits takes away: the share that
 maximises the cross-validated likelihood with twenty pseudo-rows, one in a hundred of them uniform, where it brings more
@@ -26,7 +27,6 @@ intervals over the rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,12 +35,13 @@ from numpy.typing import NDArray
 from calibrant.calibration.adjustment import checked_ratio
 from calibrant.calibration.calibrators.base import Calibrator
 from calibrant.calibration.calibrators.estimation import credence
+from calibrant.calibration.calibrators.estimation.candidates import Member, candidates_for
+from calibrant.calibration.calibrators.estimation.comparison import table_of, too_few
 from calibrant.calibration.calibrators.estimation.evidence import affordable, log_evidence
 from calibrant.calibration.calibrators.estimation.near import Near, fit_near
 from calibrant.calibration.calibrators.estimation.pooling import (
     FOLDS,
     HeldOut,
-    beside,
     folds_of,
     folds_worth,
     label_losses,
@@ -50,81 +51,14 @@ from calibrant.calibration.calibrators.mixture import mixture
 from calibrant.calibration.calibrators.structured import near_inputs
 from calibrant.calibration.calibrators.temperature import steadied
 from calibrant.calibration.inputs import Floats, Labels, Weights
-from calibrant.calibration.intervals.means import mean_interval
 from calibrant.errors import CalibrantError, ConfigError
 
 Fit = Callable[..., Calibrator]
 _LEAST_SHARE, _NEARLY_ALL = 0.02, 0.95
-_ROWS_A_CLASS = 5  # from which many classes are pooled
-_PSEUDO_ROWS = 3.0  # of that pool, the same share of them for each member
+_PSEUDO_ROWS, _OF_POOL = 7.0, 3.0  # that hold the shares where they are believed; those of a pool, alike
 _CLEAR = 1.0  # nats that a uniform share has to bring in the sum of the rows
-_WORK = 5e6  # rows x numbers of the largest map: beyond, one fold
 _TOO_LARGE = 1.2e9
 _NEAR = ("structured-vector", "vector", "structured")
-
-
-@dataclass(frozen=True)
-class Member:
-    """A candidate: a method with its options, and how much it is believed before any row is seen."""
-
-    method: str
-    options: dict[str, Any] = field(default_factory=dict)
-    prior: float = field(default=1.0, compare=False)
-
-    @property
-    def name(self) -> str:
-        said = [f"{k} {v:g}" for k, v in self.options.items() if isinstance(v, float)]
-        said += ["on logits"] if self.options.get("inputs") == "logits" else []
-        return f"{self.method} ({', '.join(said)})" if said else self.method
-
-    @property
-    def path(self) -> tuple[str, Any]:
-        """Members that differ by their penalty alone."""
-        return self.method, self.options.get("inputs")
-
-    @property
-    def full(self) -> bool:
-        return self.method in ("structured", "matrix", "dirichlet")
-
-    def numbers(self, classes: int) -> int:
-        return classes * classes if self.full else 2 * classes
-
-
-def _near_temperature(part: float, **options: str) -> tuple[Member, ...]:
-    return tuple(Member("structured", {"penalty": s, **options}, part * p) for s, p in credence.PRIOR.items())
-
-
-# From simple to complex. Strengths of the penalty are members of their own: a mixture is steadier than a choice.
-MEMBERS = (
-    Member("temperature", {"steady": True}, credence.OF_TEMPERATURE),
-    *_near_temperature(0.5),
-    *_near_temperature(0.5, inputs="logits"),
-    Member("structured-vector", {"penalty": 0.3}, 0.02),
-    Member("vector", {"penalty": 0.3}, 0.03),
-)
-# Of many classes where a fit takes long.
-FEWER = (
-    Member("temperature", {"steady": True}, credence.OF_TEMPERATURE),
-    Member("structured-vector", {"penalty": 3.0}, 0.2),
-    Member("structured-vector", {"penalty": 0.1}, 0.1),
-    Member("vector", {"penalty": 0.3}, 0.1),
-    Member("structured", {"penalty": 10.0}, 0.2),
-    Member("structured", {"penalty": 1.0}, 0.2),
-)
-# Of many classes with rows enough to pool them by the likelihood of held-out rows.
-POOLED = (
-    Member("temperature", {"steady": True}),
-    Member("structured-vector", {"penalty": 0.03}),
-    Member("spline", {"mixture": False}),
-    Member("structured", {"penalty": 0.03}),
-    Member("structured", {"penalty": 0.03, "inputs": "logits"}),
-)
-# Beside a mixture of few classes, whatever evidence says of it.
-BESIDE = (Member("structured", {"penalty": 0.1}),)
-_OF_BESIDE, _BESIDE_ROWS = 0.15, 20.0  # their share before any row is seen, and the pseudo-rows that hold it there
-# Beside the others where most classes have few rows.
-OF_RARE_CLASSES = Member("venn-abers", {}, 0.2)
-_FEW_CLASSES = 100  # up to which it is left out of the pool
 
 
 def choose(
@@ -142,24 +76,23 @@ def choose(
     n, c = logits.shape
     if n < 2 * folds:
         raise ConfigError(f"auto needs at least {2 * folds} rows, here are {n}", fix="use --method temperature")
-    heavy = n * c * c > _WORK
-    many = not affordable(c, full=True)
-    pooled = many and candidates is None and n >= _ROWS_A_CLASS * c
-    usual = POOLED if pooled else FEWER if heavy else tuple(m for m in MEMBERS if not (many and "inputs" in m.options))
-    if many and (not pooled or c > _FEW_CLASSES):
-        usual = (*usual, OF_RARE_CLASSES)
-    given = usual if candidates is None else tuple(Member(m) for m in candidates)
+    known = candidates_for(n, c, single=bool(shared))
+    given = known.members if candidates is None else tuple(Member(m) for m in candidates)
     members = [m for m in given if n * m.numbers(c) <= _TOO_LARGE]
-    masks = folds_of(n, folds, seed, min(folds, folds_worth(n, heavy=heavy)))
+    masks = folds_of(n, folds, seed, min(folds, folds_worth(n, heavy=known.heavy)))
     kept, found, failed = _held_out(fit, members, logits, labels, weights, masks, shared)
     if not kept:
         raise ConfigError("no candidate could be fitted: " + "; ".join(f"{k}: {v}" for k, v in failed.items()))
-    if pooled:
-        w = shares(found, np.ones(len(kept)), _PSEUDO_ROWS)
+    if known.pooled and candidates is None:
+        w = shares(found, np.ones(len(kept)), _OF_POOL)
     else:
-        w = _shares(kept, found, logits, labels, weights, _offset(shared, c))
-        if not (many or shared or candidates is not None):
-            kept, found, w = _with_weak(fit, kept, found, w, logits, labels, weights, masks)
+        w = _believed(kept, found, logits, labels, weights, _offset(shared, c))
+        if known.beside is not None and candidates is None:
+            if known.beside not in kept:  # or it was given up as hopeless
+                more, also, failed_too = _held_out(fit, [known.beside], logits, labels, weights, masks, shared)
+                kept, found, failed = [*kept, *more], found.and_also(also), failed | failed_too
+                w = np.append(w, np.zeros(len(more)))
+            w = _moved(found, w, [m == known.beside for m in kept], known.part)
     nll = found.mean()
     top = int(np.argmax(w))
     single = w[top] >= _NEARLY_ALL or bool(shared)  # a mixture inside a prior correction would not be one
@@ -187,9 +120,9 @@ def choose(
             for j, share in zip(keep, mix, strict=True)
         ],
         "uniform": float(uniform),
-        "methods": _table(kept, found, taken, w),
+        "methods": table_of(kept, found, taken, w),
         "failed": failed,
-        "few_rows": _few(kept, found),
+        "few_rows": too_few(kept, found),
     }
     return Calibrator(made.method, c, made.parameters, {**made.fit, "auto": account}, made.fitted_on)
 
@@ -228,7 +161,7 @@ def _uniform_share(taken: NDArray[np.float64], found: HeldOut, classes: int) -> 
     return float(found_shares[1]) if gained > _CLEAR else 0.0
 
 
-def _shares(
+def _believed(
     members: Sequence[Member],
     found: HeldOut,
     logits: Floats,
@@ -249,23 +182,10 @@ def _shares(
     return credence.credences(np.array([m.prior for m in members]), gains, len(labels), evidence)
 
 
-def _with_weak(
-    fit: Fit,
-    kept: list[Member],
-    found: HeldOut,
-    w: NDArray[np.float64],
-    logits: Floats,
-    labels: Labels,
-    weights: Weights | None,
-    masks: Sequence[NDArray[np.bool_]],
-) -> tuple[list[Member], HeldOut, NDArray[np.float64]]:
-    """A part of the mixture for a map under a weak penalty; it may have been given up as hopeless before."""
-    fresh = [m for m in BESIDE if m not in kept]
-    more, also, _ = _held_out(fit, fresh, logits, labels, weights, masks, {})
-    if more:
-        kept, w = [*kept, *more], np.append(w, np.zeros(len(more)))
-        found = HeldOut(np.concatenate([found.losses, also.losses]), found.weights, found.rows)
-    return kept, found, beside(found, w, [m in BESIDE for m in kept], _OF_BESIDE, _BESIDE_ROWS)
+def _moved(found: HeldOut, believed: NDArray[np.float64], beside: Sequence[bool], part: float) -> NDArray[np.float64]:
+    """The shares that held-out rows ask for, from those that are believed and a part for the one beside them."""
+    which = np.asarray(beside)
+    return shares(found, np.where(which, part, 0.0) + believed * (1 - part * which.any()), _PSEUDO_ROWS)
 
 
 def _evidence(
@@ -323,48 +243,3 @@ def _offset(shared: dict[str, Any], classes: int) -> NDArray[np.float64] | None:
     if not shared.get("strength"):
         return None
     return -float(shared["strength"]) * checked_ratio(shared["log_prior_ratio"], classes)
-
-
-def _table(
-    kept: Sequence[Member], found: HeldOut, taken: NDArray[np.float64], w: NDArray[np.float64]
-) -> dict[str, dict[str, float | None]]:
-    table = {}
-    for member, loss, share in zip(kept, found.losses, w, strict=True):
-        low, high = _interval(loss - taken, found.weights)
-        nll_low, nll_high = _interval(loss, found.weights)
-        table[member.name] = {
-            "nll": _mean(loss, found.weights),
-            "low": nll_low,
-            "high": nll_high,
-            "share": float(share),
-            "minus_chosen": _mean(loss - taken, found.weights),
-            "minus_chosen_low": low,
-            "minus_chosen_high": high,
-        }
-    return table
-
-
-def _few(kept: Sequence[Member], found: HeldOut) -> str | None:
-    """Says so where the first candidate and the best of the others cannot be told apart, and could differ by much."""
-    if len(kept) < 2:
-        return None
-    other = 1 + int(np.argmin(found.mean()[1:]))
-    low, high = _interval(found.losses[other] - found.losses[0], found.weights)
-    if low is None or high is None or not low < 0 < high or high - low < 0.01:
-        return None
-    return (
-        f"{len(found.rows)} rows are too few to choose: {kept[other].name} minus {kept[0].name} may be anything from "
-        f"{low:+.3f} to {high:+.3f} nats, so what was taken leans on what is simple"
-    )
-
-
-def _mean(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    return float(np.dot(weights, values) / weights.sum())
-
-
-def _interval(values: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float | None, float | None]:
-    mean = _mean(values, weights)
-    effective = float(weights.sum() ** 2 / np.dot(weights, weights))
-    variance = float((weights**2) @ (values - mean) ** 2) / float(weights.sum()) ** 2 * effective
-    variance *= effective / max(effective - 1.0, 1.0)
-    return mean_interval(mean, variance, effective)

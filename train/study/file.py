@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from calibrant.calibration.calibrators import METHODS
+from calibrant.calibration.calibrators.table import FORMS
 from calibrant.config import build, read_toml
 from calibrant.errors import ConfigError, did_you_mean
 from calibrant.train.data.leaves import LeafSpec
+from calibrant.train.heads.scores import METRICS as OF_HEADS
 from calibrant.train.study.score import KNOWN
 
 Kind = Literal["train", "heads", "points"]
+_METRICS_OF_HEADS = ["accuracy", "balanced_accuracy", "macro_f1", "nll", "ece", "aece"]  # unless the study says others
 
 
 @dataclass(frozen=True)
@@ -119,8 +122,10 @@ def _built(table: Mapping[str, Any], path: Path) -> StudyFile:
     if not isinstance(scales, Mapping):
         raise ConfigError("is no table of scales", where=f"{path} scale", fix="write [scale.tiny]")
     made = {name: build(Scale, entry, where=f"{path} scale.{name}") for name, entry in scales.items()}
-    if rest.get("kind", "train") != "train":  # their calibrators are methods
+    if rest.get("kind") == "points":
         rest.setdefault("posthoc", [])
+    if rest.get("kind") == "heads":
+        rest.setdefault("metrics", _METRICS_OF_HEADS)
     study = build(StudyFile, rest, where=path)
     return StudyFile(**{**{f.name: getattr(study, f.name) for f in fields(study)}, "scale": made})
 
@@ -147,9 +152,15 @@ def _checked(study: StudyFile, path: Path) -> StudyFile:
     for key in study.metrics:
         if key not in KNOWN:
             raise ConfigError(f'no metric "{key}"', where=f"{path} metrics", fix=did_you_mean(key, KNOWN))
+        if study.kind == "heads" and key not in OF_HEADS:
+            raise ConfigError(
+                f'a study of heads measures no "{key}"', where=f"{path} metrics", fix=did_you_mean(key, OF_HEADS)
+            )
     for name in study.posthoc:
         if name not in METHODS:
             raise ConfigError(f'no calibrator "{name}"', where=f"{path} posthoc", fix=did_you_mean(name, METHODS))
+        if name in FORMS and FORMS[name].reads_features:
+            raise ConfigError(f'"{name}" reads features, and a study fits on logits', where=f"{path} posthoc")
     if study.kind != "train":
         _only_trainings(study, path)
     if study.seeds < 1:
@@ -176,9 +187,10 @@ def _only_trainings(study: StudyFile, path: Path) -> None:
         raise ConfigError(
             f"a study of {study.kind} reads no foreign images", where=f"{path} foreign", fix="leave it out"
         )
-    if study.posthoc:
-        fix = "write a method with posthoc.temperature or posthoc.adjust" if study.kind == "heads" else "leave it out"
-        raise ConfigError(f"a study of {study.kind} fits no calibrator afterwards", where=f"{path} posthoc", fix=fix)
+    if study.kind == "points" and study.posthoc:
+        raise ConfigError(
+            "a study of points fits no calibrator afterwards", where=f"{path} posthoc", fix="leave it out"
+        )
     if study.kind == "points" and any(part.measured for part in study.method):
         raise ConfigError("a study of points takes no number from another method", where=f"{path} method")
     for name, scale in study.scale.items():

@@ -62,11 +62,11 @@ def score(
     folder = out / job.folder / "predictions"
     test = read_predictions(folder / "test.parquet")
     val = read_predictions(folder / "val.parquet")
-    probs = probabilities(val, test, view)
+    probs = probabilities(view, val.logits, val.labels, test.logits)
     counts = _counts(test)
     told = values(probs, test.labels, counts, metrics)
     for name, place in foreign.items():
-        others = probabilities(val, _of_foreign(out, job, name, place), view)
+        others = probabilities(view, val.logits, val.labels, _of_foreign(out, job, name, place).logits)
         told[auroc_key(name)] = ood_detection(probs.max(1), others.max(1)).auroc
     found = Score(told, pack_rows(probs, test.labels, counts, None))
     write_json(file, {"version": SCORES_VERSION, "metrics": found.metrics, "rows": found.rows})
@@ -84,11 +84,13 @@ def _of_foreign(out: Path, job: TrainJob, name: str, place: Path) -> Predictions
     return read_predictions(file)
 
 
-def probabilities(val: Predictions, test: Predictions, view: str) -> NDArray[np.float64]:
-    """(N, C) of the test rows, through a calibrator that has seen the validation rows alone."""
+def probabilities(
+    view: str, held_out: NDArray[np.floating[Any]], labels: NDArray[np.int64], logits: NDArray[np.floating[Any]]
+) -> NDArray[np.float64]:
+    """(N, C) of the rows of `logits`, through a calibrator that has seen held-out logits and their labels alone."""
     if view == AS_TRAINED:
-        return softmax(test.logits)
-    return fit(view, val.logits, val.labels).probabilities(test.logits)
+        return softmax(logits)
+    return fit(view, held_out, labels).probabilities(logits)
 
 
 def values(

@@ -14,7 +14,7 @@ from calibrant.train.study.joined import Block, Estimate, Joined, MethodLine
 _NAMES = {m.key: m for m in METRICS}
 _MEASURED = (
     "Means over the seeds; of a training's epochs too. cpu seconds: of a run, of its last start where it was stopped; "
-    "peak mb: the most memory that its process held, all libraries included."
+    "of a head with the calibrators after it; peak mb: the most memory that its process held, all libraries included."
 )
 TABLE_FILES = ("study.json", "table.md", "table.tex", "measured.md", "results.csv", "results.parquet")
 

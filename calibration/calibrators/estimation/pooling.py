@@ -39,6 +39,12 @@ class HeldOut:
         found: Vector = self.losses @ self.weights / self.weights.sum()
         return found
 
+    def and_also(self, other: HeldOut) -> HeldOut:
+        """With the losses of more members on the same rows."""
+        return (
+            HeldOut(np.concatenate([self.losses, other.losses]), self.weights, self.rows) if len(other.losses) else self
+        )
+
     def pooled(self, shares: Vector) -> Vector:
         """Loss of each row under the mixture."""
         least = self.losses.min(axis=0)
@@ -98,15 +104,3 @@ def shares(found: HeldOut, prior: Vector, pseudo_rows: float = PSEUDO_ROWS) -> V
         if moved < 1e-6:
             break
     return w
-
-
-def beside(found: HeldOut, given: Vector, which: Sequence[bool], part: float, pseudo_rows: float) -> Vector:
-    """The shares `given`, of which some members get more: a part of all by the rule above, that of the pseudo-rows."""
-    some = np.flatnonzero(which)
-    if not len(some):
-        return given
-    both = HeldOut(np.vstack([found.pooled(given), found.losses[some]]), found.weights, found.rows)
-    parts = shares(both, np.append(1 - part, np.full(len(some), part / len(some))), pseudo_rows)
-    out: Vector = given * parts[0]
-    out[some] += parts[1:]
-    return out

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from calibrant.calibration import Calibrator, fit, metrics
-from calibrant.calibration.calibrators.auto import POOLED, _interval
+from calibrant.calibration.calibrators.estimation.candidates import POOLED, candidates_for
 from calibrant.calibration.report.fit_account import fit_account
 from calibrant.calibration.softmax import softmax
 from calibrant.errors import ConfigError
@@ -63,13 +65,6 @@ def test_inside_a_prior_correction_it_takes_one_map() -> None:
     z, y = drawn(300, np.zeros(4))
     found = fit("auto", z, y, log_prior_ratio=np.array([0.5, 0.0, 0.0, -0.5]), strength=1.0)
     assert found.method != "mixture"
-
-
-@pytest.mark.parametrize("weights", [np.ones(4), np.full(4, 3.0)])
-def test_the_interval_of_a_loss_is_students_of_as_many_rows_as_there_are(weights: np.ndarray) -> None:
-    low, high = _interval(np.array([1.0, 2.0, 3.0, 6.0]), weights)
-    half = 3.18245 * np.sqrt(14 / 3 / 4)  # mean 3, s^2 = 14/3, t(3) at 97.5 %
-    assert (low, high) == pytest.approx((3 - half, 3 + half), abs=1e-4)
 
 
 def test_the_account_prints_shares() -> None:
@@ -163,6 +158,7 @@ def test_few_rows_of_confused_classes_give_a_weakly_penalised_map_a_part(monkeyp
     found = fit("auto", z, y)
     weak = [m["share"] for m in found.fit["auto"]["members"] if m["options"].get("penalty") == 0.1]
     assert sum(weak) > 0.1
-    monkeypatch.setattr("calibrant.calibration.calibrators.auto._OF_BESIDE", 0.0)
+    nothing = dataclasses.replace(candidates_for(100, 6), part=0.0)
+    monkeypatch.setattr("calibrant.calibration.calibrators.auto.candidates_for", lambda *_, **__: nothing)
     without = fit("auto", z, y)
     assert metrics.nll(found.probabilities(fresh), truth) < metrics.nll(without.probabilities(fresh), truth) - 0.003

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from calibrant.errors import ConfigError
+from calibrant.train.heads.scores import METRICS as OF_HEADS
 from calibrant.train.study.file import names_of_studies, read_study, with_reference
 
 
@@ -40,7 +41,9 @@ def test_what_cannot_be_meant_is_refused_by_name(study_file: Path, old: str, new
 
 
 @pytest.mark.parametrize(("over", "said"), [
-    ('posthoc = ["temperature"]', "a study of heads fits no calibrator afterwards.*posthoc.temperature"),
+    ('posthoc = ["temprature"]', 'no calibrator "temprature".*did you mean "temperature"'),
+    ('posthoc = ["density-aware"]', '"density-aware" reads features, and a study fits on logits'),
+    ('metrics = ["brier"]', 'a study of heads measures no "brier"'),
     ('foreign = [{ name = "svhn" }]', "reads no foreign images"),
     ("scale = { tiny = { images = 0.5 } }", "scale.tiny: a study of heads takes no share of images"),
     ("scale = { tiny = { epochs = 3 } }", "takes no share of images or epochs"),
@@ -49,7 +52,8 @@ def test_what_a_study_of_heads_would_pass_over_is_refused(tmp_path: Path, over: 
     plain = 'title = "heads"\nkind = "heads"\ndata = [{ name = "d" }]\nmethod = [{ name = "ce" }]\n'
     file = tmp_path / "heads.toml"
     file.write_text(plain)
-    assert read_study(file).posthoc == ()
+    assert read_study(file).posthoc == ("temperature",)
+    assert set(read_study(file).metrics) <= set(OF_HEADS)
     file.write_text(plain + over)
     with pytest.raises(ConfigError, match=said):
         read_study(file)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from calibrant.artifacts.predictions import read_predictions
+from calibrant.calibration.fitting import fit_file, validation_file
+from calibrant.calibration.metrics import nll
 from calibrant.errors import ConfigError
 from calibrant.train.heads.experiment import run_experiment
+from calibrant.train.heads.features.cache import FeatureCache
 from calibrant.train.heads.matrices import Matrices
+from calibrant.train.heads.run import write_run
+from calibrant.train.heads.sweep.jobs import HeadJob, job_key
 from calibrant.train.jobs.job import read_result
 from calibrant.train.study.file import read_study
 from calibrant.train.study.heads import HeadRuns
-from calibrant.train.study.plan import Cell, plan_study
-from calibrant.train.study.run import join_study, run_study
+from calibrant.train.study.plan import Cell, StudyPlan, plan_study
+from calibrant.train.study.run import join_study, progress_of, run_study
 from tests.train.heads.conftest import write_cache
 
 TABLE = """
@@ -94,6 +102,95 @@ measured = { "loss.alpha" = "fedlas-ls mean_alpha" }
     assert job.config.loss.options == {"alpha": pytest.approx(alpha, rel=1e-5)}
     lines = {line.method: line for line in join_study(plan).blocks[0].lines}
     assert lines["fedlas-ls"].measured["mean_alpha"] == pytest.approx(alpha, rel=0.5)
+
+
+AFTERWARDS = (
+    TABLE.replace("posthoc = []", 'posthoc = ["temperature", "auto"]')
+    .replace(
+        "[scale.tiny]",
+        """
+[[method]]
+name = "adjusted"
+set.posthoc.adjust = 1.0
+[[method]]
+name = "tempered"
+set.posthoc.temperature = "global"
+[scale.tiny]""",
+    )
+    .replace("set.optimizer.epochs = 2", "set.optimizer = { epochs = 40, lr = 0.03 }\nset.loss.label_smoothing = 0.5")
+)
+OUT_OF_FOLD = AFTERWARDS.replace("data.val_per_class = 4\ndata.imbalance = 4.0", "data.folds = 3")
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Callable[[str], StudyPlan]:
+    def plan(table: str) -> StudyPlan:
+        cache = write_cache(tmp_path / "feats")
+        (tmp_path / "heads.toml").write_text(table)
+        study = read_study(tmp_path / "heads.toml")
+        return plan_study(study, scale="tiny", out=tmp_path / "out", places={"toy": cache.path})
+
+    return plan
+
+
+def _result(plan: StudyPlan, method: str, seed: int) -> tuple[HeadJob, dict[str, Any]]:
+    job = HeadRuns(plan).job(Cell("toy", "default", method, seed))
+    assert job is not None
+    result = read_result(plan.out, job.key)
+    assert result is not None
+    return job, result
+
+
+@pytest.mark.parametrize("table", [AFTERWARDS, OUT_OF_FOLD], ids=["held out", "out of fold"])
+def test_a_calibrator_of_the_study_is_the_one_that_calibrate_fits_on_the_heads_held_out_rows(
+    tmp_path: Path, planned: Callable[[str], StudyPlan], table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned(table)
+    runs = HeadRuns(plan)
+    job = runs.job(Cell("toy", "default", "ce", 1))
+    assert job is not None
+    result = job.run(plan.out)
+    monkeypatch.setattr(FeatureCache, "has_backbone", False)
+    write_run(tmp_path / "run", runs.cache("toy"), run_experiment(Matrices(runs.cache("toy")), job.config))
+    test = read_predictions(tmp_path / "run" / "predictions" / "test.parquet")
+    for name in ("temperature", "auto"):
+        probs = fit_file(validation_file(tmp_path / "run"), name).probabilities(test.logits)
+        told = result["posthoc"][name]
+        assert told["metrics"]["nll"] == pytest.approx(nll(probs, test.labels), abs=1e-9)
+        assert told["metrics"]["nll"] != pytest.approx(result["test"]["nll"], abs=1e-4)
+        assert told["rows"]["labels"] == result["test_rows"]["labels"]
+
+
+def test_a_calibrator_comes_after_what_the_method_does_itself(planned: Callable[[str], StudyPlan]) -> None:
+    plan = planned(AFTERWARDS)
+    assert run_study(plan).missing == ()
+    plain, tempered, chosen = ({line.method: line.estimates for line in b.lines} for b in join_study(plan).blocks)
+    for method in plain:  # one temperature moves no decision: neither of the head nor of its own correction
+        assert tempered[method]["macro_f1"].mean == plain[method]["macro_f1"].mean
+    assert plain["adjusted"]["macro_f1"].mean != plain["ce"]["macro_f1"].mean
+    assert chosen["ce"]["nll"].mean != tempered["ce"]["nll"].mean
+    # Both ways to have a temperature are one; a second finds little left to do (of 24 rows its prior leaves some).
+    gained = plain["ce"]["nll"].mean - tempered["ce"]["nll"].mean
+    assert gained > 0.05
+    assert tempered["ce"]["nll"].mean == pytest.approx(plain["tempered"]["nll"].mean, abs=1e-9)
+    assert tempered["tempered"]["nll"].mean == pytest.approx(plain["tempered"]["nll"].mean, abs=0.2 * gained)
+
+
+def test_results_that_hold_no_calibrator_are_not_taken_for_those_that_do(planned: Callable[[str], StudyPlan]) -> None:
+    plan = planned(TABLE)
+    assert run_study(plan).missing == ()
+    before = [line.estimates for line in join_study(plan).blocks[0].lines]
+    job, kept = _result(plan, "ce", 1)
+    assert job.key == job_key(job.config, HeadRuns(plan).cache("toy"))  # that of a sweep
+    plan = planned(TABLE.replace("posthoc = []", 'posthoc = ["temperature"]'))
+    assert len(progress_of(plan, HeadRuns(plan)).missing) == 6
+    assert run_study(plan).missing == ()
+    plain, tempered = join_study(plan).blocks
+    assert [line.estimates for line in plain.lines] == before
+    assert tempered.view == "temperature"
+    plan = planned(TABLE)
+    assert progress_of(plan, HeadRuns(plan)).missing == ()
+    assert _result(plan, "ce", 1)[1] == kept
 
 
 def test_images_without_a_model_to_read_them_are_refused(tmp_path: Path) -> None:

@@ -38,9 +38,14 @@ class HeadJob:
     key: str
 
     def run(self, out: Path) -> dict[str, Any]:
+        return self.kept(self.result())
+
+    def result(self) -> HeadResult:
         from calibrant.train.heads.experiment import run_experiment
 
-        result = run_experiment(_matrices(str(self.features)), self.config)
+        return run_experiment(_matrices(str(self.features)), self.config)
+
+    def kept(self, result: HeadResult) -> dict[str, Any]:
         return {
             "config": to_table(self.config), "total_strength": result.total_strength,
             "corrections": result.corrections, "tau": result.posthoc.tau,

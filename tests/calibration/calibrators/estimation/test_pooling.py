@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrant.calibration.calibrators.estimation.pooling import HeldOut, beside, folds_of, folds_worth, shares
+from calibrant.calibration.calibrators.estimation.pooling import HeldOut, folds_of, folds_worth, shares
 
 
 def made(rows: int) -> HeldOut:
@@ -37,9 +37,9 @@ def test_folds_are_held_out_until_two_thousand_rows_have_been() -> None:
     assert folds_worth(100, heavy=True) == 1
 
 
-def test_a_part_of_a_mixture_goes_to_the_members_beside_it() -> None:
-    found = made(60)
-    given = np.array([1.0, 0.0])
-    assert beside(found, given, [False, True], 0.15, 20.0) == pytest.approx(shares(found, np.array([0.85, 0.15])))
-    assert beside(found, np.array([0.4, 0.6]), [False, True], 0.15, 1e9) == pytest.approx([0.34, 0.66], abs=1e-6)
-    assert beside(found, given, [False, False], 0.15, 20.0) is given
+def test_more_members_may_join_on_the_same_rows() -> None:
+    found, more = made(60), made(60)
+    both = found.and_also(more)
+    assert both.losses.shape == (4, 60)
+    assert np.array_equal(both.rows, found.rows)
+    assert found.and_also(HeldOut(np.zeros(0), found.weights, found.rows)) is found
