@@ -124,7 +124,9 @@ def test_few_rows_of_many_classes_are_not_pooled() -> None:
     assert "venn-abers" in names  # which guesses well of classes with hardly a row
 
 
-def test_rare_classes_take_venn_abers_where_it_predicts_better() -> None:
+def test_rare_classes_take_venn_abers_and_shares_move_with_held_out_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rng = np.random.default_rng(1)
     shares = 100.0 ** (-np.arange(60) / 59)
     means = rng.normal(0, 0.4, (60, 32))
@@ -143,6 +145,10 @@ def test_rare_classes_take_venn_abers_where_it_predicts_better() -> None:
     plain = metrics.nll(fit("temperature", z, y).probabilities(fresh), truth)
     alone = metrics.nll(fit("venn-abers", z, y).probabilities(fresh), truth)
     assert loss < min(plain, alone + 0.02)
+    monkeypatch.setattr("calibrant.calibration.calibrators.auto._PSEUDO_ROWS", 1e9)
+    held = fit("auto", z, y)
+    assert {m["method"]: m["share"] for m in held.fit["auto"]["members"]}["venn-abers"] == pytest.approx(0.2, abs=0.02)
+    assert loss < metrics.nll(held.probabilities(fresh), truth) - 0.004
 
 
 def test_few_rows_of_confused_classes_give_a_weakly_penalised_map_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
