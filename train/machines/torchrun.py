@@ -37,6 +37,14 @@ def launch_name() -> str | None:
     return name
 
 
+def start_words() -> list[str]:
+    """What a command line like that of this process begins with. Of several machines the rest is said by "..."."""
+    world, here = (os.environ.get(name, "1") for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    if world == "1":
+        return ["calibrant"]
+    return ["torchrun", *(["--nproc-per-node", here] if here == world else ["..."]), "-m", "calibrant"]
+
+
 def own_store(rank: int, world: int) -> Store | None:
     """A part of the agent's store that no earlier start of the group has written into; None where there is no agent."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
