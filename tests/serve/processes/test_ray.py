@@ -40,6 +40,25 @@ def test_options_that_ray_has_no_place_for_are_refused_not_ignored(change: dict[
         ray_.run(ServeConfig([ModelSpec(Path("m.onnx"))], **change), 1, announce=lambda url, names: None)
 
 
+@pytest.mark.parametrize(
+    ("application", "asked", "said"),
+    [
+        ({"calibrant": {"route_prefix": "/"}}, 8306, '"calibrant" already, at port 8000; .*delete'),
+        ({"theirs": {"route_prefix": "/"}}, 8000, 'serves the application "theirs" already'),
+        ({"theirs": {"route_prefix": "/x"}}, 8306, "listens at 127.0.0.1:8000 .*pass --host 127.0.0.1 --port 8000"),
+    ],
+)  # fmt: skip
+def test_what_runs_on_the_cluster_already_is_not_replaced(application: dict[str, Any], asked: int, said: str) -> None:
+    running = {"http_options": {"host": "127.0.0.1", "port": 8000}, "applications": application}
+    with pytest.raises(ConfigError, match=said):
+        ray_._refuse_another(running, ServeConfig([ModelSpec(Path("m.onnx"))], port=asked))
+
+
+def test_beside_applications_elsewhere_it_starts_at_their_port() -> None:
+    running = {"http_options": {"host": "127.0.0.1", "port": 8000}, "applications": {"a": {"route_prefix": "/a"}}}
+    ray_._refuse_another(running, ServeConfig([ModelSpec(Path("m.onnx"))], port=8000))
+
+
 def _free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -86,6 +105,12 @@ def test_replicas_of_ray_give_the_answers_of_our_own_server(model_file: Path, ti
             assert client.post("/v2/models/birdz/infer", json=body).status_code == 404
             assert "inputs" in client.post("/v2/models/birds/infer", json={}).json()["error"]
             assert client.post("/predict", content=bytes(2 << 20)).status_code == 413
+        process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 20
+        while "SIGHUP: with --engine ray nothing is read again" not in log.read_text():
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0
     finally:
