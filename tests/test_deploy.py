@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -11,14 +12,16 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import click
 import pytest
 
 from calibrant.commands.predict import predict
 from calibrant.config import build
 from calibrant.serve.cli import serve
-from calibrant.serve.config_file import ConfigFile, read_config_file
+from calibrant.serve.config_file import NOT_IN_A_FILE, ConfigFile, read_config_file
 from calibrant.serve.processes import ray as ray_
 from calibrant.train.cli import train
 
@@ -207,13 +210,74 @@ def test_values_of_the_chart_reach_the_server(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "named"),
-    [("replica=3", "replica"), ("settings.port=9000", "port"), ("settings.limits.max_rows=3", "settings.limits"),
-     ("grpc.port=8000", "grpc.port")],
+    [("replica=3", "replica"), ("settings.port=9000", "port"),
+     ("settings.limits.max_rows=3", "settings: Additional property limits"), ("grpc.port=8000", "grpc.port"),
+     ("settings.max-bdy=8", "settings: Additional property max-bdy"), ("settings.workers=two", "settings.workers"),
+     ("settings.workers=0", "settings.workers"), ("settings.max-body=9999", "settings.max-body"),
+     ("settings.reload=-1", "settings.reload"), ("settings.trace-share=1.5", "settings.trace-share"),
+     ("settings.admin=1", "settings.admin"), ("settings.log-format=xml", "settings.log-format"),
+     ("settings.canary={birds}", "settings.canary"),
+     ("settings.token=secret", "settings: Additional property token")],
 )  # fmt: skip
 def test_values_that_mean_nothing_are_refused(value: str, named: str) -> None:
     done = helm("template", "birds", "helm", "--set", value)
     assert done.returncode != 0
     assert named in done.stderr
+
+
+def test_the_chart_knows_the_settings_that_the_server_has(tmp_path: Path) -> None:
+    module = settings_schema()
+    text = module.SCHEMA.read_text()
+    assert text == module.written(text), "run python deploy/settings_schema.py"
+    known = json.loads(text)["properties"]["settings"]["properties"]
+    example = {"boolean": "true", "integer": "5", "array": '["a@2=0.5"]', "string": '"s3://a"', None: "0.5"}
+    lines = [f"{name} = {example[schema.get('type')]}" for name, schema in known.items() if "enum" not in schema]
+    (tmp_path / "serve.toml").write_text("\n".join(lines))
+    found = read_config_file(tmp_path / "serve.toml", serve.params).options
+    assert len(found) == len(lines) == len(known) - 2
+    assert len(known) + len(module.NOT_SETTINGS) + len(NOT_IN_A_FILE) - 1 == len(serve.params)  # help is no parameter
+
+
+def test_numbers_as_text_are_taken_where_the_server_takes_them() -> None:
+    known = json.loads(settings_schema().SCHEMA.read_text())["properties"]["settings"]["properties"]
+    ranged = {p.opts[0][2:]: p.type for p in serve.params if isinstance(p.type, click.FloatRange)}
+    asked = 0
+    for name in set(ranged) & set(known):
+        pattern = known[name]["anyOf"][1]["pattern"]
+        for text in (
+            "0",
+            "0.0",
+            "0.001",
+            "0.005",
+            "0.01",
+            ".02",
+            "0.1",
+            "0.999",
+            "1",
+            "1.0",
+            "1.5",
+            "7",
+            "10.25",
+            "-1",
+            "x",
+        ):
+            try:
+                ranged[name].convert(text, None, None)
+                fine = True
+            except click.BadParameter:
+                fine = False
+            assert (re.fullmatch(pattern, text) is not None) == fine, (name, text)
+            asked += 1
+    assert asked > 90
+
+
+def settings_schema() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("settings_schema", DEPLOY / "settings_schema.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_the_pods_of_a_ray_cluster_are_pods() -> None:
