@@ -192,3 +192,15 @@ def test_what_compose_mounts_is_there() -> None:
             source = volume.split(":")[0]
             if source != "../models":  # the user's
                 assert (DEPLOY / source).exists(), source
+
+
+def test_the_settings_can_be_tried_on_a_folder_of_one_s_own(tmp_path: Path) -> None:
+    """As docs/deploy.md has it: the folder that the settings name is that of a container."""
+    text = (ROOT / "docs" / "deploy.md").read_text()
+    (words,) = re.findall(r"`calibrant (serve models/ [^`]*--check)`", text)
+    (tmp_path / "models").mkdir()
+    (tmp_path / "deploy").symlink_to(DEPLOY)
+    command, environment = [sys.executable, "-m", "calibrant", *words.split()], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "This would start." in done.stdout
