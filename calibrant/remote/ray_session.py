@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import socket
@@ -168,11 +169,10 @@ def _refused(address: str) -> bool:
 
     def ask() -> None:
         with contextlib.suppress(Exception):
-            from ray._raylet import GcsClient
             from ray.exceptions import AuthenticationError
 
             try:
-                GcsClient(address=address)
+                importlib.import_module("ray._raylet").GcsClient(address=address)  # which has no types
             except AuthenticationError:
                 found.append(True)
 
