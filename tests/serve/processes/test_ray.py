@@ -22,6 +22,7 @@ import pytest
 from calibrant.errors import ConfigError
 from calibrant.serve.config import ModelSpec, ServeConfig, Share
 from calibrant.serve.processes import ray as ray_
+from tests.two_nodes import two_nodes
 
 PYTHON = os.environ.get("CALIBRANT_RAY_PYTHON") or (sys.executable if importlib.util.find_spec("ray") else None)
 
@@ -117,3 +118,32 @@ def test_replicas_of_ray_give_the_answers_of_our_own_server(model_file: Path, ti
         if process.poll() is None:
             process.kill()
             process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
+def test_a_second_start_leaves_the_first_and_its_token_alone(model_file: Path, tmp_path: Path) -> None:
+    port, log = _free_port(), tmp_path / "log.txt"
+    with two_nodes() as nodes, open(log, "wb") as stream:
+        command = [sys.executable, "-m", "calibrant", "serve", str(model_file), "--engine", "ray", "--threads", "1"]
+        command += ["--ray-address", nodes.address, "--port"]
+        root, named = Path(__file__).resolve().parents[3], {**os.environ, "CALIBRANT_TOKEN": "secret"}
+        process = subprocess.Popen([*command, str(port)], stdout=stream, stderr=stream, cwd=root, env=named)
+        try:
+            end = time.monotonic() + 240
+            while "Serving birds" not in log.read_text():
+                assert process.poll() is None, log.read_text()[-2000:]
+                assert time.monotonic() < end, log.read_text()[-2000:]
+                time.sleep(0.2)
+            again = subprocess.run(
+                [*command, str(_free_port())], cwd=root, capture_output=True, text=True, timeout=200, check=False
+            )
+            assert again.returncode == 2
+            assert f'"calibrant" already, at port {port};' in again.stderr.splitlines()[-1]
+            assert "Serving" not in again.stdout
+            assert httpx.get(f"http://127.0.0.1:{port}/v2/models/birds", timeout=60).status_code == 401
+        finally:
+            process.terminate()
+            assert process.wait(120) == 0
+        with socket.socket() as gone:  # nobody else had an application
+            assert gone.connect_ex(("127.0.0.1", port)) != 0
