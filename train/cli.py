@@ -176,12 +176,28 @@ def train(config: Path | None, settings: tuple[str, ...], **options: Any) -> Non
             else:
                 run = fit(resolved, resume=resume, overwrite=overwrite, on_epoch=_show, on_start=_start)
     except KeyboardInterrupt:
-        if (resolved.out / CHECKPOINT_FILE).is_file():
-            again = shlex.join(["calibrant", "train", "--resume", "--out", str(resolved.out)])
-            click.echo(f"go on with: {again}", err=True)
+        if is_first() and (resolved.out / CHECKPOINT_FILE).is_file():
+            click.echo(f"go on with: {_again(resolved.out, engine, workers, address)}", err=True)
         raise
     if is_first():  # of the processes of torchrun
         _report(run, as_json=as_json)
+
+
+def _again(out: Path, engine: str, workers: tuple[int, int] | None, address: str | None) -> str:
+    """The whole command that goes on with a run, by as many processes and with the same plugins."""
+    from calibrant import plugins
+    from calibrant.train.machines.torchrun import start_words
+
+    words = [*start_words(), "train", "--resume", "--out", str(out)]
+    if engine != "process":
+        words += ["--engine", engine]
+    if workers is not None:
+        words += ["--workers", str(workers[1]) if workers[0] == 1 else f"{workers[0]}:{workers[1]}"]
+    if address is not None:
+        words += ["--ray-address", address]
+    for source in plugins.sources():
+        words += ["--plugin", source]
+    return shlex.join(words)
 
 
 def _table_of(config: Path | None, recipe: str | None) -> dict[str, Any]:

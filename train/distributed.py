@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from calibrant.errors import ConfigError
-from calibrant.train.machines.torchrun import own_store
+from calibrant.train.machines.torchrun import own_store, raise_lost
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,9 @@ def processes(device: str) -> Iterator[Ranks]:
     dist.init_process_group("nccl" if cuda else "gloo", **own)
     try:
         yield Ranks(dist.get_rank(), world, int(os.environ.get("LOCAL_RANK", "0")))
+    except RuntimeError as error:
+        raise_lost(error, rank)
+        raise
     finally:
         dist.destroy_process_group()
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -17,6 +19,8 @@ from calibrant.errors import CalibrantError, ConfigError, MissingExtra, ModelErr
 log = logging.getLogger(__name__)
 
 REACH_SECONDS = 10.0
+_ANSWER_SECONDS = 3.0
+_MODE = "RAY_AUTH_MODE"
 LOCAL = "local"  # the address that always means a cluster of one's own
 RAY_ADDRESS = click.option(  # of every command that has --engine ray
     "--ray-address",
@@ -121,6 +125,14 @@ def _join(ray: Any, address: str | None, cores: int | None) -> bool:
         return True
     try:
         _reach(address)
+        if _refused(address) and not (here and _token_sent() and not _refused(address)):
+            sent = os.environ.get(_MODE, "").lower() == "token"
+            raise ModelError(
+                "the cluster of Ray asks for a token, and " + ("takes another than ours" if sent else "none was sent"),
+                where=address,
+                fix=("" if sent else f"set {_MODE}=token, and ")
+                + "put what ray get-auth-token prints there into ~/.ray/auth_token or RAY_AUTH_TOKEN",
+            )
         start(address)
     except (OSError, RuntimeError, ValueError) as error:
         raise ModelError(
@@ -148,8 +160,44 @@ def _running_here() -> str | None:
     return found
 
 
+def _refused(address: str) -> bool:
+    """Whether it wants a token that it was not sent (Ray 2.60 asks for one where the head has one, and tells a driver
+    without it after 20 s that nothing was there). Another Ray, or no Ray at all, says no such thing."""
+    if not _is_host_and_port(address):
+        return False
+    found: list[bool] = []
+
+    def ask() -> None:
+        with contextlib.suppress(Exception):
+            from ray.exceptions import AuthenticationError
+
+            try:
+                importlib.import_module("ray._raylet").GcsClient(address=address)  # which has no types
+            except AuthenticationError:
+                found.append(True)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_ANSWER_SECONDS)  # where something else listens, Ray would ask for 40 s
+    return bool(found)
+
+
+def _token_sent() -> bool:
+    """Sends this user's own token to the cluster that runs here, as ray.init("auto") does; False without one."""
+    try:
+        from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+    except ImportError:
+        return False
+    return bool(maybe_enable_token_auth_if_token_available(warn_if_disabled=False))
+
+
+def _is_host_and_port(address: str) -> bool:
+    host, colon, port = address.rpartition(":")
+    return bool(colon and port.isdecimal() and "/" not in host)
+
+
 def _reach(address: str) -> None:
     """OSError where nobody listens. Of what is no HOST:PORT Ray says itself what it thinks."""
-    host, colon, port = address.rpartition(":")
-    if colon and port.isdecimal() and "/" not in host:
+    if _is_host_and_port(address):
+        host, _, port = address.rpartition(":")
         socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()

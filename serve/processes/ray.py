@@ -122,6 +122,10 @@ def run(
         from ray import serve
     except ImportError:
         raise MissingExtra(command, "ray", "ray") from None
+    if hasattr(signal, "SIGHUP"):  # which would end it, and not the replicas on a cluster that stays
+        signal.signal(
+            signal.SIGHUP, lambda *_: log.warning("SIGHUP: with --engine ray nothing is read again; start it anew")
+        )
     config = _resolved(config, replicas)
     names = _names(config)
     stop = threading.Event()
@@ -129,6 +133,11 @@ def run(
     with session(command, replicas * (config.threads or 1) + 1, address) as cluster:
         for number in (signal.SIGTERM, signal.SIGINT):  # here, since Ray sets its own when it starts
             signal.signal(number, lambda *_: stop.set())
+        running = _running()
+        if running is None:
+            config = dataclasses.replace(config, port=probe(config.host, config.port))  # Ray wants it beforehand
+        else:
+            _refuse_another(running, config)
         try:
             serve.start(
                 http_options={"host": config.host, "port": config.port}, logging_config={"enable_access_log": False}
@@ -140,10 +149,41 @@ def run(
                 pass
         finally:
             with contextlib.suppress(Exception):
-                if cluster.own:
-                    serve.shutdown()
-                else:  # where others may have applications
+                if not cluster.own:
                     serve.delete(NAME)
+                if cluster.own or (running is None and not serve.status().applications):
+                    serve.shutdown()  # not where others have applications
+
+
+def _running() -> dict[str, Any] | None:
+    """What Ray Serve says of itself, where it runs on this cluster already: it has one address for all applications,
+    and would take another and do nothing about it."""
+    from ray.serve.context import _get_global_client
+
+    client = _get_global_client(raise_if_no_controller_running=False)
+    return None if client is None else dict(client.get_serve_details())
+
+
+def _refuse_another(running: Mapping[str, Any], config: ServeConfig) -> None:
+    """Another start would take the place of the first, with its models and without its token."""
+    options, applications = running["http_options"], running["applications"]
+    host, port = options["host"], options["port"]
+    there = next((name for name, found in applications.items() if found.get("route_prefix") == "/"), None)
+    there = NAME if NAME in applications else there
+    if there is not None:
+        end = f"import ray; from ray import serve; ray.init('auto'); serve.delete('{there}')"
+        raise ConfigError(
+            f'this cluster serves the application "{there}" already, at port {port}',
+            where="--engine ray",
+            fix=f'stop the command that started it, or, where that is gone, run python -c "{end}"; '
+            "--ray-address local starts beside it",
+        )
+    if (host, port) != (config.host, config.port):
+        raise ConfigError(
+            f"Ray Serve listens at {host}:{port} on this cluster already, and nowhere else",
+            where="--engine ray",
+            fix=f"pass --host {host} --port {port}, or --ray-address local for a cluster of its own",
+        )
 
 
 @dataclass(frozen=True)
@@ -227,11 +267,10 @@ def _refuse_what_ray_does_not_do(config: ServeConfig) -> None:
 
 
 def _resolved(config: ServeConfig, replicas: int) -> ServeConfig:
-    """With whole paths, since a replica runs elsewhere, and a port, which Ray wants to know beforehand."""
+    """With whole paths, since a replica runs elsewhere."""
     specs = [ModelSpec(spec.path.resolve(), spec.name, spec.version) for spec in config.models]
     threads = config.threads or max(1, available_cores() // replicas)
-    port = probe(config.host, config.port)
-    return dataclasses.replace(config, models=specs, threads=threads, port=port)
+    return dataclasses.replace(config, models=specs, threads=threads)
 
 
 def _names(config: ServeConfig) -> list[str]:

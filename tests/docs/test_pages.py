@@ -7,6 +7,7 @@ What is changed on the way is how long it takes (small networks and pictures, on
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -307,3 +308,9 @@ def test_a_page_runs_in_its_order(page: str, world: Path, tmp_path: Path, monkey
 def test_every_page_with_something_to_run_is_walked() -> None:
     pages = {p.name for p in (ROOT / "docs").glob("*.md") if any(b.kind != "toml" for b in blocks(p))}
     assert pages == set(WALKS) | {"tutorial.md"}  # that one: test_tutorial.py
+
+
+def test_the_first_model_is_asked_for_under_the_name_that_it_is_served_as() -> None:
+    text = (ROOT / "docs" / "first-model.md").read_text()
+    (served,) = re.findall(r"calibrant serve (\w+)=birds\.onnx", text)
+    assert f"/v2/models/{served}\n" in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import socket
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,6 +41,8 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> _Ray:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray_session, "_running_here", lambda: None)
     monkeypatch.setattr(ray_session, "_reach", lambda address: None)
+    monkeypatch.setattr(ray_session, "_refused", lambda address: False)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     return stand_in
 
 
@@ -102,6 +105,54 @@ def test_what_does_not_answer_is_said_at_once(monkeypatch: pytest.MonkeyPatch, r
     ray.says = RuntimeError("Version mismatch: 2.40")
     with pytest.raises(ModelError, match="Version mismatch"), session("x", 3, "ray://there:10001"):
         pass
+
+
+def test_a_token_that_is_asked_for_is_said(ray: _Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_session, "_refused", lambda address: True)
+    with (
+        pytest.raises(ModelError, match="there:1: the cluster .* token, and none was sent; set RAY_AUTH_MODE=token"),
+        session("x", 3, "there:1"),
+    ):
+        pass
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    with pytest.raises(ModelError, match="takes another than ours; put what"), session("x", 3, "a:1"):
+        pass
+    assert not ray.started
+
+
+def test_a_refusal_is_known_from_other_answers_and_from_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    class AuthenticationError(Exception):
+        pass
+
+    def asked(address: str) -> None:
+        if address == "refuses:1":
+            raise AuthenticationError
+        if address == "silent:1":
+            time.sleep(1)
+        if address == "fails:1":
+            raise RuntimeError
+
+    monkeypatch.setattr(ray_session, "_ANSWER_SECONDS", 0.3)
+    monkeypatch.setitem(sys.modules, "ray._raylet", SimpleNamespace(GcsClient=asked))
+    monkeypatch.setitem(sys.modules, "ray.exceptions", SimpleNamespace(AuthenticationError=AuthenticationError))
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())
+    start = time.monotonic()
+    assert [ray_session._refused(at) for at in ("refuses:1", "silent:1", "fails:1", "fine:1")] == [True] + 3 * [False]
+    assert time.monotonic() - start < 0.9
+    assert not ray_session._refused("ray://refuses:1")
+
+
+def test_the_cluster_that_runs_here_is_sent_this_user_s_token(ray: _Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[bool] = []
+    monkeypatch.setattr(ray_session, "_running_here", lambda: "10.0.0.3:6379")
+    monkeypatch.setattr(ray_session, "_refused", lambda address: not sent)
+    monkeypatch.setattr(ray_session, "_token_sent", lambda: False)
+    with pytest.raises(ModelError, match="none was sent"), session("x"):
+        pass
+    monkeypatch.setattr(ray_session, "_token_sent", lambda: sent.append(True) or True)
+    with session("x") as cluster:
+        assert not cluster.own
+    assert [options["address"] for options in ray.started] == ["10.0.0.3:6379"]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")

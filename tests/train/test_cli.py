@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from calibrant import plugins
 from calibrant.errors import ConfigError, ModelError
-from calibrant.train import load_run
+from calibrant.train import engine, load_run
 from calibrant.train.cli import _scaled, search, train
+from calibrant.train.machines import ray_train
+from calibrant.train.run.folder import CHECKPOINT_FILE
 from calibrant.train.run.history import read_history
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,3 +168,30 @@ def test_the_schedule_keeps_its_shares() -> None:
     assert _scaled(table, None) is table
     short = _scaled({"schedule": {"epochs": 350, "milestones": [150, 250]}}, 2)
     assert short["schedule"]["milestones"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--engine", "ray", "--workers", "2:4"], "calibrant train --resume --out {} --engine ray --workers 2:4"),
+        (["--engine", "ray", "--workers", "3", "--ray-address", "there:6379"],
+         "calibrant train --resume --out {} --engine ray --workers 3 --ray-address there:6379"),
+        ([], "torchrun --nproc-per-node 2 -m calibrant train --resume --out {}"),
+    ],
+)  # fmt: skip
+def test_ctrl_c_says_the_whole_command_that_goes_on(
+    options: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> Path:
+        (tmp_path / CHECKPOINT_FILE).touch()
+        raise KeyboardInterrupt
+
+    if not options:
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr(plugins, "_LOADED", {})
+    monkeypatch.setattr(ray_train, "fit_on_ray", interrupted)
+    monkeypatch.setattr(engine, "fit", interrupted)
+    result = CliRunner().invoke(train, ["--data", str(tmp_path), "--out", str(tmp_path), *options])
+    assert f"go on with: {said.format(tmp_path)}\n" in result.stderr
+    assert result.exit_code == 1

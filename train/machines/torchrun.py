@@ -23,6 +23,8 @@ LAUNCH = "CALIBRANT_LAUNCH"
 WAIT_SECONDS = 300.0  # until all workers of a group are there
 _LOOK_SECONDS = 0.05
 _KEY = "calibrant"
+# What Gloo and NCCL say of a peer that is gone (torch 2.15).
+_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
 
 
 def launch_name() -> str | None:
@@ -37,6 +39,14 @@ def launch_name() -> str | None:
     return name
 
 
+def start_words() -> list[str]:
+    """What a command line like that of this process begins with. Of several machines the rest is said by "..."."""
+    world, here = (os.environ.get(name, "1") for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    if world == "1":
+        return ["calibrant"]
+    return ["torchrun", *(["--nproc-per-node", here] if here == world else ["..."]), "-m", "calibrant"]
+
+
 def own_store(rank: int, world: int) -> Store | None:
     """A part of the agent's store that no earlier start of the group has written into; None where there is no agent."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
@@ -46,6 +56,17 @@ def own_store(rank: int, world: int) -> Store | None:
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = TCPStore(address, port, world, is_master=False, timeout=timedelta(seconds=WAIT_SECONDS))
     return PrefixStore(f"{_KEY}/{meeting(store, rank, world)}", store)
+
+
+def raise_lost(error: RuntimeError, rank: int) -> None:
+    """One line for the processes that a lost one leaves behind: they have nothing to add. Both Gloo and NCCL say it in
+    words only, and NCCL's watchdog may end the process before."""
+    if any(words in str(error) for words in _LOST):
+        raise ModelError(
+            "another process of the group has ended",
+            where=f"process {rank}",
+            fix="its own line says why, if it could; torchrun starts the group again as often as --max-restarts says",
+        ) from None
 
 
 def meeting(store: Store, rank: int, world: int, *, seconds: float = WAIT_SECONDS) -> str:

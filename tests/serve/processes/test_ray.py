@@ -22,6 +22,7 @@ import pytest
 from calibrant.errors import ConfigError
 from calibrant.serve.config import ModelSpec, ServeConfig, Share
 from calibrant.serve.processes import ray as ray_
+from tests.two_nodes import two_nodes
 
 PYTHON = os.environ.get("CALIBRANT_RAY_PYTHON") or (sys.executable if importlib.util.find_spec("ray") else None)
 
@@ -38,6 +39,25 @@ PYTHON = os.environ.get("CALIBRANT_RAY_PYTHON") or (sys.executable if importlib.
 def test_options_that_ray_has_no_place_for_are_refused_not_ignored(change: dict[str, Any], option: str) -> None:
     with pytest.raises(ConfigError, match=f"^{option}.* is not there with --engine ray"):
         ray_.run(ServeConfig([ModelSpec(Path("m.onnx"))], **change), 1, announce=lambda url, names: None)
+
+
+@pytest.mark.parametrize(
+    ("application", "asked", "said"),
+    [
+        ({"calibrant": {"route_prefix": "/"}}, 8306, '"calibrant" already, at port 8000; .*delete'),
+        ({"theirs": {"route_prefix": "/"}}, 8000, 'serves the application "theirs" already'),
+        ({"theirs": {"route_prefix": "/x"}}, 8306, "listens at 127.0.0.1:8000 .*pass --host 127.0.0.1 --port 8000"),
+    ],
+)  # fmt: skip
+def test_what_runs_on_the_cluster_already_is_not_replaced(application: dict[str, Any], asked: int, said: str) -> None:
+    running = {"http_options": {"host": "127.0.0.1", "port": 8000}, "applications": application}
+    with pytest.raises(ConfigError, match=said):
+        ray_._refuse_another(running, ServeConfig([ModelSpec(Path("m.onnx"))], port=asked))
+
+
+def test_beside_applications_elsewhere_it_starts_at_their_port() -> None:
+    running = {"http_options": {"host": "127.0.0.1", "port": 8000}, "applications": {"a": {"route_prefix": "/a"}}}
+    ray_._refuse_another(running, ServeConfig([ModelSpec(Path("m.onnx"))], port=8000))
 
 
 def _free_port() -> int:
@@ -86,9 +106,44 @@ def test_replicas_of_ray_give_the_answers_of_our_own_server(model_file: Path, ti
             assert client.post("/v2/models/birdz/infer", json=body).status_code == 404
             assert "inputs" in client.post("/v2/models/birds/infer", json={}).json()["error"]
             assert client.post("/predict", content=bytes(2 << 20)).status_code == 413
+        process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 20
+        while "SIGHUP: with --engine ray nothing is read again" not in log.read_text():
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
+def test_a_second_start_leaves_the_first_and_its_token_alone(model_file: Path, tmp_path: Path) -> None:
+    port, log = _free_port(), tmp_path / "log.txt"
+    with two_nodes() as nodes, open(log, "wb") as stream:
+        command = [sys.executable, "-m", "calibrant", "serve", str(model_file), "--engine", "ray", "--threads", "1"]
+        command += ["--ray-address", nodes.address, "--port"]
+        root, named = Path(__file__).resolve().parents[3], {**os.environ, "CALIBRANT_TOKEN": "secret"}
+        process = subprocess.Popen([*command, str(port)], stdout=stream, stderr=stream, cwd=root, env=named)
+        try:
+            end = time.monotonic() + 240
+            while "Serving birds" not in log.read_text():
+                assert process.poll() is None, log.read_text()[-2000:]
+                assert time.monotonic() < end, log.read_text()[-2000:]
+                time.sleep(0.2)
+            again = subprocess.run(
+                [*command, str(_free_port())], cwd=root, capture_output=True, text=True, timeout=200, check=False
+            )
+            assert again.returncode == 2
+            assert f'"calibrant" already, at port {port};' in again.stderr.splitlines()[-1]
+            assert "Serving" not in again.stdout
+            assert httpx.get(f"http://127.0.0.1:{port}/v2/models/birds", timeout=60).status_code == 401
+        finally:
+            process.terminate()
+            assert process.wait(120) == 0
+        with socket.socket() as gone:  # nobody else had an application
+            assert gone.connect_ex(("127.0.0.1", port)) != 0

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import torch.distributed as dist
 from calibrant.errors import ConfigError, ModelError
 from calibrant.train.config import TrainConfig
 from calibrant.train.engine import fit
-from calibrant.train.machines.torchrun import launch_name, meeting
+from calibrant.train.machines.torchrun import launch_name, meeting, raise_lost
 from tests.train.machines.tiny import assert_same_run, children, epochs_of, kill, wait_for_epoch, write_config
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -53,8 +54,42 @@ def test_a_killed_process_costs_less_than_an_epoch_and_nothing_of_the_result(
     assert len(again) == len(kills)
     for line, (epoch, _) in zip(again, kills, strict=True):  # at most the epoch in which the process was killed
         assert int(line.split("epoch ")[1].split("/")[0]) > epoch
+    assert "[rank" not in said.read_text()  # before each line of a traceback
     assert json.loads(told.read_text())["best_epoch"] >= 1
     assert_same_run(undisturbed, lost)
+
+
+@pytest.mark.slow  # 10 s
+def test_a_run_that_is_there_is_refused_in_a_line_of_each_process(
+    image_folder: Path, tmp_path: Path, undisturbed: Path
+) -> None:
+    config = write_config(tmp_path / "again.toml", image_folder, undisturbed)
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+         "-m", "calibrant", "train", str(config)],
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    errors = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+    assert any(f"{undisturbed}: holds a run already" in line for line in errors)
+    assert "[rank" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "lost"),
+    [
+        ("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:3517", True),
+        ("[gloo/transport/tcp/pair.cc:464] Read error [::1]:1: Connection reset by peer", True),
+        ("mat1 and mat2 shapes cannot be multiplied", False),
+    ],
+)
+def test_what_a_lost_process_leaves_behind_is_a_line_and_nothing_else_is(words: str, lost: bool) -> None:
+    error = RuntimeError(words)
+    with (
+        pytest.raises(ModelError, match="^process 1: another process of the group has ended") if lost else nullcontext()
+    ):
+        raise_lost(error, 1)
 
 
 def test_a_launch_goes_on_with_its_own_run_and_with_no_other(
