@@ -56,7 +56,7 @@ def checked(config: ServeConfig) -> Iterator[str]:
             yield f"{key[0]}: features: {ServedFeatures.of(session, session.sha256(), config.baseline).said}"
         classes = "not ours, tensors only" if card is None else f"{len(card.classes)} classes"
         golden = "golden rows hold" if card is not None and card.golden is not None else "no golden rows"
-        changed = OnnxFile.open(path).changed(card) if card is not None and card.hashes else []
+        changed = [] if card is None else OnnxFile.open(path).changed(card)
         since = f", but its {' and '.join(changed)} CHANGED since the export" if changed else ""
         yield f"{key[0]} version {version}: {path}, {classes}, {session.providers[0]}, {golden}{since}"
         if any(path.is_relative_to(folder) for folder in config.folders):

@@ -104,15 +104,13 @@ def _value(parameter: click.Parameter, key: str, value: Any, path: Path) -> Any:
 
 
 def _refuse_kind(parameter: click.Parameter, key: str, value: Any, path: Path) -> None:
-    """What click would turn into another kind, or refuse without the name of the file."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if isinstance(parameter.type, click.types.IntParamType):
-        fits, what = isinstance(value, int), "a whole number"
-    elif isinstance(parameter.type, click.types.FloatParamType):
-        fits, what = number, "a number"
-    else:
-        fits, what = isinstance(value, str | bool), "text"
+    """What click would turn into another kind, or refuse without the name of the file. A number may be text, as Helm
+    makes it of `--set`."""
+    whole = isinstance(parameter.type, click.types.IntParamType)
+    number = whole or isinstance(parameter.type, click.types.FloatParamType)
+    fits = isinstance(value, str | int | (str if whole else float)) if number else isinstance(value, str | bool)
     if not fits:
+        what = "a whole number" if whole else "a number" if number else "text"
         raise ConfigError(f"{key} is {what}, got {value!r}", where=path)
     if number:
         try:

@@ -157,8 +157,8 @@ class OnnxFile:
         return {"weights": self.hash_weights(), "graph": self.hash_graph()}
 
     def changed(self, card: ModelCard) -> list[str]:
-        """What is not as it was exported, "weights" or "graph"."""
-        return [kind for kind, value in self.hashes().items() if card.hashes.get(kind) != value]
+        """What is not as it was exported, "weights" or "graph", as far as the card says how that was."""
+        return [kind for kind, value in self.hashes().items() if card.hashes.get(kind) not in (None, value)]
 
     def external_files(self) -> tuple[Path, ...]:
         return tuple(self.path.parent / name for name in self.external_names())
