@@ -260,6 +260,10 @@ def serve(
     if check:
         from calibrant.serve.config_check import checked
 
+        if engine == "ray":
+            from calibrant.serve.processes.ray import refuse_what_ray_does_not_do
+
+            refuse_what_ray_does_not_do(config)
         for line in checked(config):
             click.echo(line)
         click.echo("This would start.")

@@ -116,7 +116,7 @@ def run(
     config: ServeConfig, replicas: int, *, announce: Callable[[str, list[str]], None], address: str | None = None
 ) -> None:
     """Serves until SIGTERM or SIGINT, on the cluster at an address or the one that `remote.ray_session` finds."""
-    _refuse_what_ray_does_not_do(config)
+    refuse_what_ray_does_not_do(config)
     command = "calibrant serve --engine ray"
     try:
         from ray import serve
@@ -239,7 +239,7 @@ def _deploy(serve: Any, application: Any) -> None:
         ) from None
 
 
-def _refuse_what_ray_does_not_do(config: ServeConfig) -> None:
+def refuse_what_ray_does_not_do(config: ServeConfig) -> None:
     default = ServeConfig(())
     options = {
         "grpc_port": "--grpc-port",

@@ -43,6 +43,15 @@ def test_check_loads_what_would_be_served_and_says_what_would_fail(tmp_path: Pat
         assert says in said
 
 
+def test_check_refuses_what_ray_would_refuse_and_a_log_that_is_a_file(tmp_path: Path, tiny: ModuleType) -> None:
+    model = str(tiny.write(tmp_path / "birds.onnx"))
+    code, said = check(model, "--engine", "ray", "--admin")
+    assert (code != 0, "--admin: is not there with --engine ray" in said) == (True, True)
+    assert check(model, "--engine", "ray")[0] == 0
+    code, said = check(model, "--feedback-log", model)
+    assert (code != 0, "a feedback log is a folder" in said) == (True, True)
+
+
 def test_every_option_of_the_log_stands_in_a_file_and_is_checked(tmp_path: Path, tiny: ModuleType) -> None:
     tiny.write(tmp_path / "birds.onnx")
     config = tmp_path / "serve.toml"
