@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from calibrant.errors import ConfigError
-from calibrant.serve.processes.background import running
+from calibrant.serve.processes.background import Running, running
 from calibrant.serve.tls import certificate
 
 
@@ -84,6 +84,26 @@ def _openssl(*arguments: object) -> None:
     subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
 
 
+def _answers(server: Running, cert: Path, shown: tuple[str, str] | None, *, grpc: bool) -> bool:
+    """To a caller who shows that certificate, or none."""
+    context = ssl.create_default_context(cafile=str(cert))
+    if shown is not None:
+        context.load_cert_chain(*shown)
+    if grpc:
+        context.set_alpn_protocols(["h2"])
+    port = server.grpc_port if grpc else server.port
+    try:
+        with (
+            socket.create_connection((server.host, port), timeout=60) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as s,
+        ):
+            hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+            s.sendall(hello if grpc else b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n")
+            return bool(s.recv(1000))  # in TLS 1.3 a caller is told after its own handshake
+    except (ssl.SSLError, ConnectionError):
+        return False
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None or os.name != "posix", reason="openssl, SIGHUP")
 def test_callers_show_a_certificate_until_nobody_vouches_for_it(model_file: Path, tmp_path: Path) -> None:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
@@ -96,23 +116,7 @@ def test_callers_show_a_certificate_until_nobody_vouches_for_it(model_file: Path
                  "--grpc-port", "0"]  # fmt: skip
 
     def works(caller: str | None, grpc: bool = False) -> bool:
-        context = ssl.create_default_context(cafile=str(cert))
-        if caller is not None:
-            context.load_cert_chain(*callers[caller])
-        if grpc:
-            context.set_alpn_protocols(["h2"])
-        try:
-            with (
-                socket.create_connection((server.host, server.grpc_port if grpc else server.port), timeout=60) as plain,
-                context.wrap_socket(plain, server_hostname="127.0.0.1") as s,
-            ):
-                if grpc:
-                    s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
-                else:
-                    s.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n")
-                return bool(s.recv(1000))  # in TLS 1.3 a caller is told after its own handshake
-        except (ssl.SSLError, ConnectionError):
-            return False
+        return _answers(server, cert, None if caller is None else callers[caller], grpc=grpc)
 
     with running(model_file, arguments=arguments) as server:
         for grpc in (False, True):
@@ -151,25 +155,9 @@ def test_that_callers_show_a_certificate_can_begin_and_end_by_sighup(
     config.write_text(plain)
     arguments = ["--threads", "1", "--workers", str(workers), "--config", str(config), "--grpc-port", "0"]
 
-    def works(caller: str | None, grpc: bool) -> bool:
-        context = ssl.create_default_context(cafile=str(cert))
-        if caller is not None:
-            context.load_cert_chain(*callers[caller])
-        if grpc:
-            context.set_alpn_protocols(["h2"])
-        try:
-            with (
-                socket.create_connection((server.host, server.grpc_port if grpc else server.port), timeout=60) as raw,
-                context.wrap_socket(raw, server_hostname="127.0.0.1") as s,
-            ):
-                hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-                s.sendall(hello if grpc else b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n")
-                return bool(s.recv(1000))
-        except (ssl.SSLError, ConnectionError):
-            return False
-
     def all_work(caller: str | None) -> set[bool]:
-        return {works(caller, grpc) for grpc in (False, True) for _ in range(6)}  # of every worker
+        shown = None if caller is None else callers[caller]
+        return {_answers(server, cert, shown, grpc=grpc) for grpc in (False, True) for _ in range(6)}  # every worker
 
     with running(model_file, arguments=arguments) as server:
         assert all_work(None) == {True}
