@@ -35,7 +35,7 @@ from calibrant.serve.models.repository import NEWEST, Repository
 from calibrant.serve.processes.listener import listen, turn_away, welcome
 from calibrant.serve.processes.other_workers import OtherWorkers
 from calibrant.serve.processes.renewal import renew
-from calibrant.serve.processes.workers import LEADER, Seat, ignore_hangup
+from calibrant.serve.processes.workers import LEADER, Seat, forget_ready, ignore_hangup
 from calibrant.serve.tls import Renewable
 
 if TYPE_CHECKING:
@@ -209,6 +209,8 @@ class Server:
     def run(self, *, announce: Callable[[str], None]) -> None:
         """Serves until SIGTERM or SIGINT; returns when the last answer is out."""
         ignore_hangup()
+        if self.seat is None:
+            forget_ready(self.config.ready_file)
         listener = self.listen()
         with contextlib.closing(listener):
             context = self.config.tls()
@@ -268,8 +270,8 @@ class Server:
                 self._watching.thread.close()
             if self.app.traces is not None:
                 self.app.traces.close()
-            if self.config.ready_file is not None and self.seat is None:
-                self.config.ready_file.unlink(missing_ok=True)
+            if self.seat is None:
+                forget_ready(self.config.ready_file)
 
     async def _load_or_stop(self) -> None:
         """Until all models are there, one that must be cannot be loaded, or the server is told to stop."""

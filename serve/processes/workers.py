@@ -75,6 +75,12 @@ def ignore_hangup() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
+def forget_ready(file: Path | None) -> None:
+    """Also at the start: one that was killed has left its own."""
+    if file is not None:
+        file.unlink(missing_ok=True)
+
+
 @dataclass
 class _Worker:
     process: subprocess.Popen[bytes]
@@ -104,6 +110,7 @@ class Supervisor:
 
     def run(self, *, announce: Callable[[dict[str, Any]], None]) -> int:
         """Until SIGTERM or SIGINT; the exit code. `announce` gets url, models and grpc_port when all are ready."""
+        forget_ready(self.config.ready_file)
         with ExitStack() as stack:
             self._folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="calibrant-workers-"))
             self._listeners = self._listen(stack)
@@ -127,8 +134,7 @@ class Supervisor:
                 return code or 0
             finally:
                 self._end()
-                if self.config.ready_file is not None:
-                    self.config.ready_file.unlink(missing_ok=True)
+                forget_ready(self.config.ready_file)
 
     def _stop(self, *_: object) -> None:
         self._stopping = True

@@ -428,6 +428,17 @@ def test_what_cannot_be_served_is_one_line_and_exit_code_2(tmp_path: Path, model
             assert len(error.splitlines()) == 1
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_ready_file_of_one_that_was_killed_says_nothing_of_the_next(
+    workers: str, tmp_path: Path, model_file: Path
+) -> None:
+    ready = tmp_path / "ready.json"
+    ready.write_text("{}")
+    arguments = ["--port", "0", "--workers", workers, "--ready-file", str(ready), "--canary", "birds@7=0.1"]
+    assert _serve("--quiet", str(model_file), *arguments)[0] == 2
+    assert not ready.exists()
+
+
 def test_a_folder_of_models_lives_at_once_grows_and_refuses_what_callers_could_not_use(
     tmp_path: Path, tiny: ModuleType
 ) -> None:
