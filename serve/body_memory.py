@@ -36,6 +36,7 @@ class BodyMemory:
 
     def __init__(self) -> None:
         self._free: list[_Block] = []
+        self._lent: set[_Block] = set()  # else nobody would hold those whose end is waited for
 
     def take(self, size: int) -> memoryview:
         """Bytes with anything in them, on an address that is a multiple of 16; free again when nobody holds a part."""
@@ -46,6 +47,7 @@ class BodyMemory:
         array = np.frombuffer(block.memory, np.uint8, size)
         # Called by whichever thread lets go of the last part.
         block.lent = weakref.ref(array, lambda _: self._back(block))
+        self._lent.add(block)
         return array.data
 
     def sweep(self, now: float | None = None) -> None:
@@ -82,6 +84,7 @@ class BodyMemory:
         return True
 
     def _back(self, block: _Block) -> None:
+        self._lent.discard(block)
         if self.kept + block.used <= MOST_KEPT:
             block.since = time.monotonic()
             self._free.append(block)
@@ -89,7 +92,10 @@ class BodyMemory:
 
 def _mapped(size: int) -> mmap.mmap:
     """A multiple of a large size, so that bodies of about one length fit into the same."""
-    memory = mmap.mmap(-1, -(-size // (4 * LARGE)) * 4 * LARGE, **_PRIVATE)
+    try:
+        memory = mmap.mmap(-1, -(-size // (4 * LARGE)) * 4 * LARGE, **_PRIVATE)
+    except OSError as error:
+        raise MemoryError(str(error)) from None
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel that has none
             memory.madvise(mmap.MADV_NOHUGEPAGE)

@@ -16,7 +16,7 @@ from calibrant.serve.http.chunked import Chunked
 from calibrant.serve.http.head_buffer import HeadBuffer
 from calibrant.serve.http.message import EMPTY, Head, Request
 from calibrant.serve.http.parser import Parser
-from calibrant.serve.protocol.errors import Refusal, TooLarge
+from calibrant.serve.protocol.errors import Overloaded, Refusal, TooLarge
 
 if TYPE_CHECKING:
     from calibrant.serve.http.connections import Connections
@@ -193,7 +193,10 @@ class RequestReader(asyncio.BufferedProtocol):
         self._charge(have)
         # What malloc gives is aligned to 16 bytes, so the tensors behind the JSON are too.
         offset = -head.json_length % _ALIGN
-        self._body = BODIES.take(size + _ALIGN)[offset : offset + size]
+        try:
+            self._body = BODIES.take(size + _ALIGN)[offset : offset + size]
+        except MemoryError:
+            raise Overloaded(f"there is no memory for a body of {size} bytes", retry_after=1) from None
         self._body_at = have
         self._slowly = size > LARGE
         self._step = size if not self._slowly else STEP if head.costly else LONG_STEP

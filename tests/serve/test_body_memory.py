@@ -22,10 +22,16 @@ def test_the_next_body_lies_where_the_last_one_lay_when_nobody_holds_a_part_of_t
     assert where % 16 == 0
     del first
     second = memory.take(3 * LARGE)
+    gc.collect()  # which must not take the block for forgotten
     assert _address(second) != where  # a part is still held
     del part
     third = memory.take(3 * LARGE - 7)
     assert (_address(third), len(third)) == (where, 3 * LARGE - 7)
+
+
+def test_what_the_kernel_does_not_give_is_no_memory() -> None:
+    with pytest.raises(MemoryError):
+        BodyMemory().take(1 << 62)
 
 
 def test_small_bodies_are_no_business_of_it() -> None:

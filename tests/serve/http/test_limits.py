@@ -354,6 +354,17 @@ def test_tensors_that_no_request_has_are_refused_by_their_length(model_file: Pat
         assert (status, b"of 1024 rows of this model" in said) == (413, True)
 
 
+def test_a_body_for_which_there_is_no_memory_is_told_so(model_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(size: int) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(BODIES, "take", none)
+    with InProcess(model_file, Limits()) as server, server.connect() as s:
+        s.sendall(_request(b"x" * 100)[:-50])
+        status, _, said = _answer(s)
+        assert (status, b"no memory for a body of 100 bytes" in said) == (503, True)
+
+
 def test_json_that_no_request_needs_is_refused_by_its_length(model_file: Path) -> None:
     with InProcess(model_file, Limits(max_rows=1)) as server:
         most = server.repository.all()[0].target.most_json
