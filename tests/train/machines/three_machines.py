@@ -5,6 +5,7 @@ Prints what was killed when and when the group was there again, as JSON. The dri
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import threading
@@ -50,6 +51,7 @@ def main(file: Path) -> dict[str, Any]:
                 kill(pid)
             else:
                 machines.remove(machine)
+                _switch_off(machine)
                 cluster.remove_node(machine, allow_graceful=False)
             events.append((time.monotonic(), f"{what} killed after epoch {max(epochs_of(config.out))}"))
 
@@ -81,6 +83,14 @@ def _up(start: Callable[[], Any]) -> Any:
         except Exception as error:
             failed = error
     raise failed
+
+
+def _switch_off(machine: Any) -> None:
+    """All at once: a process whose raylet alone is gone goes on for a second, which is three epochs here."""
+    raylet = machine.all_processes["raylet"][0].process.pid
+    for pid in (*children(raylet), raylet):
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            kill(pid)
 
 
 def _trainers(machine: Any) -> list[int]:
