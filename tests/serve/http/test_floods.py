@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,17 +20,15 @@ MOST = 256 << 20  # bytes, beside what the server has to begin with: 64 MiB of b
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    before, threads = (serve_soak.SIZE, serve_soak.WEIGHTS), os.environ.get("OMP_NUM_THREADS")
-    serve_soak.SIZE = SIDE
-    serve_soak.WEIGHTS = np.random.default_rng(3).normal(0, 0.1, (serve_soak.CLASSES, 3 * SIDE * SIDE)).astype("f4")
-    os.environ["OMP_NUM_THREADS"] = threads or "1"
-    try:
+    weights = np.random.default_rng(3).normal(0, 0.1, (serve_soak.CLASSES, 3 * SIDE * SIDE)).astype("f4")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serve_soak, "SIZE", SIDE)
+        patch.setattr(serve_soak, "WEIGHTS", weights)
+        patch.setenv("OMP_NUM_THREADS", "1")
         model = serve_soak.write_model(tmp_path_factory.mktemp("floods") / "soak.onnx", "")
         with running(model, arguments=["--threads", "1", "--quiet"]) as server:
             serve_attacks.good(server, 1.0, CALLERS, SIDE)
             yield server
-    finally:
-        serve_soak.SIZE, serve_soak.WEIGHTS = before
 
 
 @pytest.fixture(scope="module")
