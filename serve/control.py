@@ -16,16 +16,17 @@ from calibrant.serve.models import description
 from calibrant.serve.models.model import Model
 from calibrant.serve.models.reload import Lifecycle
 from calibrant.serve.models.repository import Repository
-from calibrant.serve.monitor.labels import Labels, Reply, label_all
+from calibrant.serve.monitor.labels import Labels, Reply
 from calibrant.serve.processes.other_workers import OtherWorkers, merged_statistics
 from calibrant.serve.protocol.errors import Forbidden, NotFound, NotReady, PutAway
 
 if TYPE_CHECKING:
     from calibrant.serve.canaries import Canaries
-    from calibrant.serve.monitor.log_shipping import LogShipping
+    from calibrant.serve.monitor.log.shipping import LogShipping
     from calibrant.serve.monitor.monitor import Monitor
 
 LOADING_SECONDS = 10.0  # labels wait as long for a file that another worker has loaded already
+RESTORE_SECONDS = 2.0  # and for a log that is being read; then the caller is told when to come again
 EXTENSIONS = ["binary_tensor_data", "classification", "model_configuration", "model_repository", "statistics"]
 
 
@@ -42,6 +43,7 @@ class Control:
         self.monitors: Sequence[Monitor] = ()  # all that the server has, of retired files too
         self.flush: Callable[[], None] = _nothing  # of the monitors
         self.awaits: Callable[[Collection[str]], bool] = lambda ids: False  # predictions of files still to be loaded
+        self.restored: Callable[[], bool] = lambda: True  # an earlier log was read
         self.shipping: LogShipping | None = None  # of their log to object storage
 
     @property
@@ -132,10 +134,11 @@ class Control:
         """Takes true labels. Unless they are `pinned` to one version, whichever file answered gets them: a canary, or
         the one before a reload."""
         found, left = Reply(), given
+        await self._until_restored()
         end = time.monotonic() + LOADING_SECONDS
         while True:
             await self._catch_up()
-            found.add(await asyncio.to_thread(label_all, self._monitors_of(model, pinned=pinned), left))
+            found.add(await asyncio.to_thread(self._take, model, left, pinned=pinned))
             left = left.only(set(found.unknown))
             if not left.ids or not self.awaits(left.ids):
                 break
@@ -147,10 +150,19 @@ class Control:
         counts = {state: found.count(state) for state in ("accepted", "repeated", "changed")}
         return {**counts, "unknown": found.unknown}
 
-    def _monitors_of(self, model: Model, *, pinned: bool) -> list[Monitor]:
+    def _take(self, model: Model, given: Labels, *, pinned: bool) -> Reply:
+        from calibrant.serve.monitor.taking import take_labels  # with statistics that most servers do without
+
         own = model.require_monitor()
-        same = [m for m in tuple(self.monitors) if m.model.name == model.name]
-        return [own] if pinned else [m for m in same if m.model.classes == own.model.classes]
+        same = [m for m in tuple(self.monitors) if m.model.name == model.name and m.model.classes == own.model.classes]
+        return take_labels(same or [own], given, model.version if pinned else None)
+
+    async def _until_restored(self) -> None:
+        end = time.monotonic() + RESTORE_SECONDS
+        while not self.restored():
+            if time.monotonic() > end:
+                raise NotReady("the log of an earlier start is still being read; send the labels again", retry_after=5)
+            await asyncio.sleep(0.05)
 
     async def report(self, model: Model, *, pinned: bool) -> dict[str, Any]:
         """What the model's monitor found; unless one version is asked for, with the others beside it for the figures

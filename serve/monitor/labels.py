@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from calibrant.errors import did_you_mean
 from calibrant.serve.protocol.body import json_object
 from calibrant.serve.protocol.errors import BadInput, TooLarge
-
-if TYPE_CHECKING:
-    from calibrant.serve.monitor.monitor import Monitor
 
 MAX_LABELS = 10_000
 
@@ -92,14 +89,3 @@ class Reply:
 
     def count(self, state: str) -> int:
         return sum(s == state for s in self.states.values())
-
-
-def label_all(monitors: Sequence[Monitor], given: Labels) -> Reply:
-    """Labels for a model that several files have served: versions, canaries, shadows, the file before a reload.
-
-    Each label goes to every file that has the id; it is unknown only if none has.
-    """
-    merged = Reply()
-    for monitor in monitors:
-        merged.add(monitor.label(given))
-    return merged

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from calibrant.artifacts import feedback
 from calibrant.artifacts.feedback_logits import Kept
-from calibrant.artifacts.feedback_records import CHOSEN
 from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.artifacts.model_card import ModelCard
 from calibrant.calibration.monitoring.alarms import Alarms, served_log_p
@@ -36,11 +35,12 @@ from calibrant.serve.engine.deployed_formula import DeployedFormula
 from calibrant.serve.monitor.baseline import watch_of
 from calibrant.serve.monitor.config import MonitorConfig
 from calibrant.serve.monitor.features import Rows, ServedFeatures
-from calibrant.serve.monitor.known_labels import KnownLabels
 from calibrant.serve.monitor.labels import Labels, Reply
-from calibrant.serve.monitor.log_output import LogOutput
+from calibrant.serve.monitor.log.history import History
+from calibrant.serve.monitor.log.output import LogOutput
+from calibrant.serve.monitor.recent_rows import RecentRows, rows_kept
 from calibrant.serve.monitor.report import Tally, class_shares, report, summary
-from calibrant.serve.monitor.served_rows import ServedRows
+from calibrant.serve.monitor.taking import take_labels
 from calibrant.serve.monitor.window import Window
 
 log = logging.getLogger(__name__)
@@ -64,9 +64,11 @@ class Monitor:
         counts: bool = True,
         given: KnownRows | None = None,
         features: ServedFeatures | None = None,
+        history: History | None = None,
     ) -> None:
         """`counts=False`: only writes the log, for another process to watch. `given`: rows that count as normal for the
-        calibration alarm; without them it learns what is normal from the first labels."""
+        calibration alarm; without them it learns what is normal from the first labels. `history`: shared by the files
+        of a model; its own unless given."""
         watch = watch_of(config, given, features)
         self.model = replace(model, watch=watch.to_dict()) if counts else model
         self.features = features  # None unless they were asked for
@@ -74,14 +76,11 @@ class Monitor:
         self._say = alarm or (lambda text: log.warning("%s", text))
         self._pending: deque[_Handed] = deque()
         self._lock = threading.RLock()
-        self.served_rows = ServedRows(model)
+        self._recent = RecentRows(rows_kept(len(model.classes)))
         self.window = Window(config.window, len(model.classes), card, given)
         self.alarms = Alarms(len(model.classes), watch)
-        self.restored = threading.Event()  # labels wait while an earlier log is read
-        self.restored.set()
-        folder = None if writer is None else writer.folder
-        self._known_labels = KnownLabels(folder)
-        self._chosen_labels = KnownLabels(folder)  # of rows that are no random sample
+        self.history = history or History(None if writer is None else writer.folder)
+        self.history.served_by(model.sha256, model.classes)
         self.trial: Labelled | None = None  # rows with a label, while a canary runs
         self.rows = self.labels = 0
         self.not_finite = 0  # rows whose answer was no distribution
@@ -91,14 +90,14 @@ class Monitor:
         # Of a row that was cut to its largest nobody knows what is in its set.
         self._quantile = None if self.cut else _some_quantile(card)
         self._redo = DeployedFormula.of(card)
-        self._output = None if writer is None else LogOutput(writer, self.model)
-        if self._output is not None and counts:
-            self._output.describe()
+        self.output = None if writer is None else LogOutput(writer, self.model)
+        if self.output is not None and counts:
+            self.output.describe()
 
     @property
     def lost(self) -> int:
         """Rows that the log could not take."""
-        return self._unsaved + (0 if self._output is None else self._output.lost)
+        return self._unsaved + (0 if self.output is None else self.output.lost)
 
     # ---- from the event loop
 
@@ -133,10 +132,10 @@ class Monitor:
             times = [round(at, 3) for _, at, block, *_ in taken for _ in range(len(block))]
             took = [None if s is None else round(1e3 * s, 3) for *_, block, s, _ in taken for _ in range(len(block))]
             scores = None if self.features is None else self.features.scores([(len(r[2]), r[4]) for r in taken])
-            if self._output is not None:
-                place = self._output.predictions(ids, times, logits, took, scores)
+            if self.output is not None:
+                place = self.output.predictions(ids, times, logits, took, scores)
                 if place is not None and self.counts:
-                    self.served_rows.logged(*place, ids)
+                    self.history.logged(*place, ids)
             if self.counts:  # what any other reader of the log will count: one row, one number
                 self._count(ids, self._kept.seen(logits), scores)
 
@@ -156,14 +155,14 @@ class Monitor:
     ) -> None:
         """Rows that another process predicted and wrote to this place of the log."""
         with self._lock:
-            self.served_rows.logged(path, offset, ids)
+            self.history.logged(path, offset, ids)
             self._count(ids, logits, scores)
 
     def _count(self, ids: list[str], logits: NDArray[np.float32], scores: Rows | None) -> None:
         log_p = served_log_p(logits)
         self.rows += len(ids)
         self.window.answered(log_p)
-        self.served_rows.add(ids, log_p)
+        self._recent.add(ids, log_p)
         confidences_drifted, mix_drifted = self.alarms.answered(log_p)
         if confidences_drifted:
             self._say(
@@ -183,84 +182,41 @@ class Monitor:
     # ---- labels
 
     def label(self, given: Labels) -> Reply:
-        """Takes true labels; the same again changes nothing, another one replaces the first in the log and in the
-        window. An alarm goes by what was said first."""
-        reply = Reply()
-        self.restored.wait(60)
-        self.flush()
-        ids, labels = given.ids, given.labels
-        if given.chosen:
-            with self._lock:
-                ids, labels = self._keep_chosen(given, reply)
-        fresh: dict[str, int] = {}
-        rows: dict[str, NDArray[np.float32]] = {}
+        """Labels of what this file answered. Where several files answered, `take_labels` finds the one."""
+        return take_labels([self], given)
+
+    def recent(self, id_: str) -> NDArray[np.float32] | None:
+        """What was served under the id, if it is among the newest rows."""
         with self._lock:
-            for id_, label in zip(ids, labels, strict=True):
-                known = fresh.get(id_, self._known_labels.get(id_))
-                row = self.served_rows.find(id_) if known is None else None
-                if known == label:
-                    reply.note(id_, "repeated")
-                elif known is None and row is None:
-                    reply.note(id_, "unknown")
-                else:
-                    reply.note(id_, "accepted" if known is None else "changed")
-                    if row is not None and row.log_p is not None:
-                        rows[id_] = row.log_p
-                    fresh[id_] = label
-            # First the log: what it cannot keep must not count, or the caller's second try would be a repetition.
-            if self._output is not None and fresh:
-                self._output.labels(list(fresh), list(fresh.values()), chosen=False)
-            self._known_labels.update(fresh)
-            for id_ in fresh:
-                self._chosen_labels.discard(id_)
-            for id_, label in fresh.items():
-                if id_ in rows:
-                    self._take(id_, rows[id_], label)
-                else:
-                    self._correct(id_, label)
-        return reply
+            return self._recent.get(id_)
 
-    def _keep_chosen(self, given: Labels, reply: Reply) -> tuple[list[str], list[int]]:
-        """Labels of rows that were picked for what they are go to the log alone, since counting the errors would make
-        any model look worse. Gives back those of rows that a random sample has labelled before: these it corrects."""
-        fresh: dict[str, int] = {}
-        counted: list[str] = []
-        for id_, label in zip(given.ids, given.labels, strict=True):
-            known = fresh.get(id_, self._chosen_labels.get(id_))
-            if id_ in self._known_labels:
-                counted.append(id_)
-            elif known == label:
-                reply.note(id_, "repeated")
-            elif known is None and self.served_rows.find(id_) is None:
-                reply.note(id_, "unknown")
-            else:
-                reply.note(id_, "accepted" if known is None else "changed")
-                fresh[id_] = label
-        if self._output is not None and fresh:
-            self._output.labels(list(fresh), list(fresh.values()), chosen=True)
-        self._chosen_labels.update(fresh)
-        said = dict(zip(given.ids, given.labels, strict=True))
-        return counted, [said[id_] for id_ in counted]
+    def take(self, id_: str, log_p: NDArray[np.float32], label: int) -> None:
+        """The first label of a row."""
+        with self._lock:
+            row = self._labelled(log_p, label)
+            self.window.labelled(id_, row)
+            if self.trial is not None:
+                self.trial.took(row.confidence, row.correct)
+            self.labels += 1
+            if self.alarms.labelled(log_p[None], np.array([label])):
+                self._say(
+                    f"{self._name}: the confidences no longer match the labels (alarm after {self.labels} labels). "
+                    f"{self._verdict().sentence}"
+                )
 
-    def _take(self, id_: str, log_p: NDArray[np.float32], label: int) -> None:
-        row = self._labelled(log_p, label)
-        self.window.labelled(id_, row)
-        if self.trial is not None:
-            self.trial.took(row.confidence, row.correct)
-        self.labels += 1
-        if self.alarms.labelled(log_p[None], np.array([label])):
-            self._say(
-                f"{self._name}: the confidences no longer match the labels (alarm after {self.labels} labels). "
-                f"{self._verdict().sentence}"
-            )
+    def correct(self, id_: str, log_p: NDArray[np.float32], label: int) -> None:
+        """Another label of a row that has one."""
+        with self._lock:
+            if self.window.holds(id_):
+                self.window.labelled(id_, self._labelled(log_p, label))
+
+    def forget_recent(self) -> None:
+        """The rows in memory; the log is looked up from now on."""
+        with self._lock:
+            self._recent = RecentRows(self._recent.most)
 
     def _verdict(self) -> Verdict:
         return served_verdict(self.window.labelled_rows(), self.alarms.states())
-
-    def _correct(self, id_: str, label: int) -> None:
-        row = self.served_rows.find(id_) if self.window.holds(id_) else None
-        if row is not None and row.log_p is not None:
-            self.window.labelled(id_, self._labelled(row.log_p, label))
 
     def _labelled(self, served: NDArray[np.float32], label: int) -> LabelledRow:
         log_p = served.astype(np.float64)
@@ -272,17 +228,6 @@ class Monitor:
             )
             covered = float(sets[0, label])
         return LabelledRow.of(log_p, label, covered)
-
-    def knew(self, record: dict[str, Any]) -> None:
-        """Labels of an earlier log, so that none counts twice."""
-        chosen = record["record"] == CHOSEN
-        with self._lock:
-            for id_, label in zip(record["ids"], record["labels"], strict=True):
-                if not chosen:
-                    self._known_labels.update({id_: label})
-                    self._chosen_labels.discard(id_)
-                elif id_ not in self._known_labels:
-                    self._chosen_labels.update({id_: label})
 
     # ---- what it found
 
@@ -301,7 +246,7 @@ class Monitor:
             baseline = self.alarms.calibration.baseline
             return report(
                 self.model,
-                Tally(self.rows, self.labels, len(self._chosen_labels), self.not_finite, self.lost),
+                Tally(self.rows, self.labels, len(self.history.chosen), self.not_finite, self.lost),
                 self.window,
                 self.alarms.states(),
                 baseline_rows=0 if baseline is None else baseline.rows,

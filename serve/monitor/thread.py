@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from calibrant.artifacts.feedback_writer import FeedbackWriter
-from calibrant.serve.monitor.log_shipping import LogShipping
+from calibrant.serve.monitor.log.shipping import LogShipping
 from calibrant.serve.monitor.monitor import Monitor
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,9 @@ from calibrant.serve.config import ServeConfig
 from calibrant.serve.models.model import NOT_WATCHED, Model
 from calibrant.serve.monitor.baseline import read_baseline
 from calibrant.serve.monitor.features import ServedFeatures
-from calibrant.serve.monitor.log_follower import LogFollower, restore_later
-from calibrant.serve.monitor.log_shipping import LogShipping
+from calibrant.serve.monitor.log.history import Histories
+from calibrant.serve.monitor.log.shipping import LogShipping
+from calibrant.serve.monitor.log_follower import LogFollower
 from calibrant.serve.monitor.monitor import Monitor
 from calibrant.serve.monitor.thread import MonitorThread
 
@@ -37,6 +38,9 @@ class Watching:
         if follows and writer is not None and config.feedback_log is not None:
             follower = LogFollower(config.feedback_log, writer.wrote, self.thread.monitors)
             self.thread.follow, self.awaits = follower.round, follower.awaits
+        self.histories = Histories(None if writer is None else writer.folder)
+        if leads and writer is not None:
+            self.histories.restore_later(writer.wrote)
 
     def watch(self, model: Model) -> None:
         """Gives the model its monitor."""
@@ -55,10 +59,15 @@ class Watching:
                 logging.INFO if features.watched else logging.WARNING, "%s: features: %s", model.name, features.said
             )
         model.monitor = Monitor(
-            identity, card, config.watch, self.thread.writer, counts=self._leads, given=given, features=features
+            identity,
+            card,
+            config.watch,
+            self.thread.writer,
+            counts=self._leads,
+            given=given,
+            features=features,
+            history=self.histories.of(model.name),
         )
-        if config.feedback_log is not None and self._leads:
-            restore_later(model.monitor, config.feedback_log)
         self.thread.add(model.monitor)
 
 

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 FLUSH = "/internal/flush"
 CANARIES = "/internal/canaries"
-_PATIENCE = 70.0  # seconds; a leader that restores a large log takes labels after a while
+_PATIENCE = 30.0  # seconds; labels wait for a log that is read and for a version that is loaded
 
 
 @dataclass(frozen=True)

@@ -130,6 +130,7 @@ class Server:
             thread = self._watching.thread
             self.control.monitors, self.control.flush = thread.monitors, thread.flush
             self.control.awaits, self.control.shipping = self._watching.awaits, thread.shipping
+            self.control.restored = self._watching.histories.restored.is_set
 
     def _share_out(self) -> None:
         for option, shares in (("--canary", self.config.canaries), ("--shadow", self.config.shadows)):

@@ -20,7 +20,7 @@ from calibrant.images.preprocessing import Preprocessing
 from calibrant.serve.monitor.config import MonitorConfig
 from calibrant.serve.monitor.features import ServedFeatures
 from calibrant.serve.monitor.labels import Labels
-from calibrant.serve.monitor.log_follower import restore
+from calibrant.serve.monitor.log.history import Histories
 from calibrant.serve.monitor.monitor import Monitor
 
 CLASSES = ("auk", "bittern", "crane", "dunlin")
@@ -95,7 +95,7 @@ def test_a_log_that_keeps_less_says_the_same_as_its_server(kept: Kept, tmp_path:
             monitor.record(f"r{first + k}", logits[k : k + 1])
         monitor.flush()
         if first % 500:
-            monitor.served_rows.forget_recent()
+            monitor.forget_recent()
         monitor.label(Labels([f"r{first + k}" for k in range(200)], labels[:200].tolist()))
     writer.close()
     (served,) = read_feedback(tmp_path).served
@@ -113,8 +113,9 @@ def test_settings_and_a_new_start_are_read_back(tmp_path: Path) -> None:
     rng, last = np.random.default_rng(7), None
     for start, config in enumerate((MonitorConfig(), MonitorConfig(window=300, alpha=0.1, horizon=700))):
         writer = FeedbackWriter(tmp_path, segment_bytes=50_000)  # several segments
-        monitor = Monitor(Model("birds", "1", "sha", CLASSES), CARD, config, writer)
-        restore(monitor, tmp_path)
+        histories = Histories(tmp_path)
+        histories.restore(writer.wrote)
+        monitor = Monitor(Model("birds", "1", "sha", CLASSES), CARD, config, writer, history=histories.of("birds"))
         if last is not None:
             monitor.label(Labels([last], [1]))
         _serve(monitor, rng, f"s{start}-", turns=700, rows=1500)

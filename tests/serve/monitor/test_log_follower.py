@@ -19,12 +19,13 @@ from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.serve import control as control_module
 from calibrant.serve.control import Control
 from calibrant.serve.models.repository import Repository
-from calibrant.serve.monitor import known_labels, log_index
 from calibrant.serve.monitor.config import MonitorConfig
 from calibrant.serve.monitor.labels import Labels
+from calibrant.serve.monitor.log import index as log_index
+from calibrant.serve.monitor.log import known_labels
 from calibrant.serve.monitor.log_follower import LogFollower
 from calibrant.serve.monitor.monitor import Monitor
-from calibrant.serve.monitor.served_rows import ServedRows
+from calibrant.serve.monitor.recent_rows import RecentRows
 from calibrant.serve.protocol.errors import NotFound, NotReady
 
 CLASSES = ("auk", "bittern", "crane", "dunlin")
@@ -38,6 +39,7 @@ class Leader:
     def __init__(self, folder: Path, card: Any) -> None:
         self.card, self.own, self.other = card, FeedbackWriter(folder), FeedbackWriter(folder)
         self.monitors = [Monitor(OLD, card, MonitorConfig(), self.own)]
+        self.history = self.monitors[0].history
         self.follower = LogFollower(folder, self.own.wrote, self.monitors)
         self.control = Control(Repository())
         self.control.monitors, self.control.awaits = self.monitors, self.follower.awaits
@@ -49,7 +51,7 @@ class Leader:
         """The other worker has nothing in memory."""
 
     def load(self) -> None:
-        self.monitors.append(Monitor(NEW, self.card, MonitorConfig(), self.own))
+        self.monitors.append(Monitor(NEW, self.card, MonitorConfig(), self.own, history=self.history))
 
     def label(self, *ids: str) -> dict[str, Any]:
         return asyncio.run(self.control.label(self.model, Labels(ids, [1] * len(ids)), pinned=False))
@@ -120,7 +122,7 @@ def test_answers_and_labels_leave_nothing_in_memory(leader: Leader, monkeypatch:
     monkeypatch.setattr(log_index, "_OPEN_ROWS", 2048)
     monkeypatch.setattr(known_labels, "_SLOTS", 2048)
     monitor = leader.monitors[0] = Monitor(OLD, leader.card, MonitorConfig(window=100), leader.own)
-    monitor.served_rows = ServedRows(OLD, recent=500)
+    monitor._recent = RecentRows(500)
     held, logits = list[int](), np.random.default_rng(0).normal(0, 9, (20, 4)).astype(np.float32)
     for n in range(3000):
         for k in range(10):
@@ -130,7 +132,7 @@ def test_answers_and_labels_leave_nothing_in_memory(leader: Leader, monkeypatch:
         leader.follower.round()
         assert monitor.label(Labels([f"own {n}/3", f"other {n}/3"], [n % 4, n % 4])).count("accepted") == 2
         if n % 20 == 19:
-            held.append(_bytes_held(monitor.served_rows, monitor._known_labels, monitor.window, monitor.alarms))
+            held.append(_bytes_held(monitor._recent, monitor.history, monitor.window, monitor.alarms))
     assert monitor.rows == 60_000
     third = len(held) // 3
     assert max(held[2 * third :]) - max(held[third : 2 * third]) < 12_000  # 20,000 answers and 2,000 labels

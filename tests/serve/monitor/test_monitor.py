@@ -20,9 +20,10 @@ from calibrant.serve.http.exposition import monitored
 from calibrant.serve.http.prometheus import Exposition
 from calibrant.serve.monitor import monitor as monitor_module
 from calibrant.serve.monitor.config import MonitorConfig
-from calibrant.serve.monitor.labels import Labels, label_all
-from calibrant.serve.monitor.log_follower import restore
+from calibrant.serve.monitor.labels import Labels
+from calibrant.serve.monitor.log.history import Histories
 from calibrant.serve.monitor.monitor import Monitor, row_ids
+from calibrant.serve.monitor.taking import take_labels
 from calibrant.serve.protocol.errors import Refusal
 
 CLASSES = ("auk", "bittern", "crane", "dunlin")
@@ -34,10 +35,14 @@ def make(tiny: ModuleType) -> Iterator[Callable[..., Monitor]]:
     """Monitors whose logs are closed at the end."""
     writers: list[FeedbackWriter] = []
 
-    def build(log: Path | None = None, said: list[str] | None = None) -> Monitor:
+    def build(log: Path | None = None, said: list[str] | None = None, restored: Path | None = None) -> Monitor:
+        """`restored`: an earlier log that it knows."""
         writers.extend([] if log is None else [FeedbackWriter(log)])
         writer = None if log is None else writers[-1]
-        return Monitor(MODEL, tiny.card(), MonitorConfig(), writer, alarm=None if said is None else said.append)
+        histories = Histories(restored)
+        histories.restore(lambda path: writer is not None and path == writer.path)
+        alarm = None if said is None else said.append
+        return Monitor(MODEL, tiny.card(), MonitorConfig(), writer, alarm=alarm, history=histories.of("birds"))
 
     yield build
     for writer in writers:
@@ -92,8 +97,7 @@ def test_labels_of_chosen_rows_are_kept_and_count_in_no_figure(make: Callable[..
     assert (served.labels >= 0).sum() == len(served.arrivals.rows) == 2
     assert (served.chosen >= 0).sum() == monitor.report()["chosen_labels"]
     assert served.labels[wrong[0]] == (labels[wrong[0]] + 1) % 4
-    restarted = make(tmp_path / "next")
-    restore(restarted, tmp_path)
+    restarted = make(tmp_path / "next", restored=tmp_path)
     assert restarted.report()["chosen_labels"] == monitor.report()["chosen_labels"]
     assert restarted.label(Labels([ids[5]], [int(labels[wrong[5]])], chosen=True)).count("repeated") == 1
 
@@ -113,7 +117,7 @@ def test_a_label_finds_a_row_that_memory_has_long_forgotten(make: Callable[..., 
     monitor.record("old", logits)
     monitor.record("other", -logits)
     monitor.flush()
-    monitor.served_rows.forget_recent()
+    monitor.forget_recent()
     assert monitor.label(Labels(["old"], [1])).count("accepted") == 1
     (row,) = monitor.window.labelled_rows()
     p = np.exp(3.0) / (np.exp(3.0) + 3)
@@ -125,8 +129,7 @@ def test_a_restart_remembers_predictions_and_labels(make: Callable[..., Monitor]
     before.record("a", np.zeros((1, 4), np.float32))
     before.record("b", np.zeros((1, 4), np.float32))
     before.label(Labels(["a"], [2]))
-    after = make(tmp_path)
-    restore(after, tmp_path)
+    after = make(tmp_path, restored=tmp_path)
     reply = after.label(Labels(["a", "b", "c"], [2, 0, 1]))
     assert reply.states == {"a": "repeated", "b": "accepted", "c": "unknown"}
 
@@ -136,19 +139,21 @@ def test_a_label_for_another_file_of_the_model_is_kept_but_not_counted(tiny: Mod
     writer.predictions(feedback.Model("birds", "1", "older file", CLASSES), ["a"], [0.0], np.zeros((1, 4), np.float32))
     writer.close()
     later = FeedbackWriter(tmp_path)
-    monitor = Monitor(MODEL, tiny.card(), MonitorConfig(), later)
-    restore(monitor, tmp_path)
+    histories = Histories(tmp_path)
+    histories.restore(later.wrote)
+    monitor = Monitor(MODEL, tiny.card(), MonitorConfig(), later, history=histories.of("birds"))
     assert monitor.label(Labels(["a"], [3])).states == {"a": "accepted"}
     assert monitor.labels == 0
     later.close()
     assert feedback.read_feedback(tmp_path).served[0].labels.tolist() == [3]
 
 
-def test_a_label_goes_to_whichever_file_answered(make: Callable[..., Monitor]) -> None:
-    first, second = make(), make()
+def test_a_label_goes_to_whichever_file_answered(make: Callable[..., Monitor], tiny: ModuleType) -> None:
+    first = make()
+    second = Monitor(replace(MODEL, sha256="newer"), tiny.card(), MonitorConfig(), None, history=first.history)
     first.record("a", np.zeros((1, 4), np.float32))
     second.record("b", np.zeros((1, 4), np.float32))
-    reply = label_all([first, second], Labels(["a", "b", "c"], [0, 1, 2]))
+    reply = take_labels([first, second], Labels(["a", "b", "c"], [0, 1, 2]))
     assert reply.states == {"a": "accepted", "b": "accepted", "c": "unknown"}
     assert (first.labels, second.labels) == (1, 1)
 

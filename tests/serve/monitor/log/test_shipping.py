@@ -23,8 +23,8 @@ from calibrant.artifacts.feedback_compaction import compact
 from calibrant.artifacts.feedback_records import segments
 from calibrant.artifacts.feedback_writer import FeedbackWriter
 from calibrant.remote.storage import local_copy
-from calibrant.serve.monitor import log_shipping
-from calibrant.serve.monitor.log_shipping import LogShipping
+from calibrant.serve.monitor.log import shipping as log_shipping
+from calibrant.serve.monitor.log.shipping import LogShipping
 from calibrant.serve.processes.background import running
 
 MODEL = Model("birds", "1", "abc", ("auk", "crane"))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from calibrant.serve.monitor.log_index import hashes
+from calibrant.serve.monitor.log.index import hashes
 
 log = logging.getLogger(__name__)
 

@@ -1,29 +1,21 @@
-"""Served rows that may still get their label: the newest in memory, older ones where the log holds them."""
+"""The newest rows of a model file, which mostly get their label soon; older ones are looked up in the log."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.artifacts import feedback
-from calibrant.artifacts.feedback_logits import decode
-from calibrant.artifacts.feedback_records import record_at
-from calibrant.calibration.monitoring.alarms import served_log_p
-from calibrant.serve.monitor.log_index import Index, hashes
+from calibrant.serve.monitor.log.index import hashes
 
-RECENT_BYTES = 16 << 20  # of rows kept for labels that come soon
+_BYTES = 16 << 20
 _NONE = -1
 
 
-@dataclass
-class ServedRow:
-    """Without figures if another file of the model served it."""
-
-    log_p: NDArray[np.float32] | None
+def rows_kept(classes: int) -> int:
+    """As many as these bytes hold, up to 20,000."""
+    return max(100, min(20_000, _BYTES // (4 * classes)))
 
 
 class RecentRows:
@@ -84,34 +76,3 @@ class RecentRows:
         while self._before[at] != place:
             at = self._before[at]
         self._before[at] = _NONE
-
-
-class ServedRows:
-    def __init__(self, model: feedback.Model, recent: int | None = None) -> None:
-        """`recent`: rows in memory; as many as `RECENT_BYTES` hold, up to 20,000, unless given."""
-        self._model = model
-        self._recent = RecentRows(recent or max(100, min(20_000, RECENT_BYTES // (4 * len(model.classes)))))
-        self._index = Index()
-
-    def logged(self, path: Path, offset: int, ids: Sequence[str]) -> None:
-        """Tells where the log holds rows."""
-        self._index.add(path, offset, ids)
-
-    def add(self, ids: Sequence[str], log_p: NDArray[np.float64]) -> None:
-        self._recent.add(ids, log_p)
-
-    def forget_recent(self) -> None:
-        """What is in memory; the log is looked up from now on."""
-        self._recent = RecentRows(self._recent.most)
-
-    def find(self, id_: str) -> ServedRow | None:
-        if (recent := self._recent.get(id_)) is not None:
-            return ServedRow(recent)
-        at_places = (record_at(*place) for place in self._index.places(id_))
-        record = next((found for found in at_places if found is not None and id_ in found["ids"]), None)
-        if record is None:
-            return None
-        if record["sha256"] != self._model.sha256:
-            return ServedRow(None)
-        logits = decode(record, len(self._model.classes))[record["ids"].index(id_)]
-        return ServedRow(served_log_p(logits[None])[0].astype(np.float32))

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from calibrant.artifacts.feedback_records import record_at
-from calibrant.serve.monitor import log_index
-from calibrant.serve.monitor.log_index import Index
+from calibrant.serve.monitor.log import index as log_index
+from calibrant.serve.monitor.log.index import Index
 
 
 def test_the_index_tells_ids_apart_from_look_alikes(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from calibrant.artifacts import feedback
 from calibrant.artifacts.feedback_writer import FeedbackWriter
-from calibrant.serve.monitor.log_output import LogOutput
+from calibrant.serve.monitor.log.output import LogOutput
 from calibrant.serve.protocol.errors import NotReady
 
 MODEL = feedback.Model("birds", "1", "sha", ("auk", "crane"), watch={"since": 3.0})

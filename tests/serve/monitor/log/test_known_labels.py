@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrant.serve.monitor import known_labels
-from calibrant.serve.monitor.known_labels import KnownLabels
+from calibrant.serve.monitor.log import known_labels
+from calibrant.serve.monitor.log.known_labels import KnownLabels
 
 
 class _Full:
