@@ -4,7 +4,7 @@
 
 Two workers write the feedback log in turns, ten answers at a time (one of them is another process to the monitors,
 which follow its segments), and a tenth of the answers gets a label at once. --reload brings a new file of version 1
-every so many answers, which reads the whole log again, as after a reload of a server. Printed is the memory that is
+every so many answers, as after a reload of a server. Printed is the memory that is
 this process's own (MiB); `growth_percent` is the median of the last tenth over that of the seventh, `trimmed` what is
 left once malloc has given back what it can.
 """
@@ -30,9 +30,11 @@ from calibrant.artifacts.model_card import InputSpec, ModelCard
 from calibrant.images.preprocessing import Preprocessing
 from calibrant.serve.engine import heap
 from calibrant.serve.monitor.config import MonitorConfig
-from calibrant.serve.monitor.labels import Labels, label_all
-from calibrant.serve.monitor.log_follower import LogFollower, restore
+from calibrant.serve.monitor.labels import Labels
+from calibrant.serve.monitor.log.history import History
+from calibrant.serve.monitor.log_follower import LogFollower
 from calibrant.serve.monitor.monitor import Monitor
+from calibrant.serve.monitor.taking import take_labels
 from calibrant.serve.monitor.thread import MonitorThread
 
 NAMES = tuple(f"class-{k}" for k in range(CLASSES))
@@ -46,7 +48,7 @@ class Keeper:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.own, self.other = folder, FeedbackWriter(folder), FeedbackWriter(folder)
-        self.thread = MonitorThread(None)
+        self.thread, self.history = MonitorThread(None), History(folder)
         self.reloads = self.answers = self.labels = 0
         self.newest = {version: self.load(version, f"{version}-0") for version in "12"}
         self.follower = LogFollower(folder, self.own.wrote, self.thread.monitors)
@@ -54,8 +56,8 @@ class Keeper:
         self.logits = self.dice.normal(0, 0.8, (BLOCK, CLASSES)).astype(np.float32)
 
     def load(self, version: str, sha256: str) -> Monitor:
-        monitor = Monitor(feedback.Model("soak", version, sha256, NAMES), CARD, MonitorConfig(), self.own)
-        restore(monitor, self.folder)
+        monitor = Monitor(feedback.Model("soak", version, sha256, NAMES), CARD, MonitorConfig(), self.own,
+                          history=self.history)  # fmt: skip
         self.thread.add(monitor)
         return monitor
 
@@ -73,7 +75,7 @@ class Keeper:
             monitor.flush()
         self.follower.round()
         given = Labels([ids[3], ids[BLOCK + 3]], [int(k) for k in self.dice.integers(0, CLASSES, 2)])
-        if label_all(self.thread.monitors, given).count("accepted") != 2:
+        if take_labels(self.thread.monitors, given).count("accepted") != 2:
             raise SystemExit(f"a label was lost after {self.answers:,} answers")
         self.answers, self.labels = self.answers + 2 * BLOCK, self.labels + 2
 

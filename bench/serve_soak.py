@@ -14,8 +14,9 @@ the first ten seconds. Meanwhile, in turns of ten seconds:
   counted apart; rows that it had not written take no label (404), and labels are told to wait for the successor of the
   one that keeps them (503).
 
-The last line says what must be 0 (wrong, lost labels, refused without reason), and the growth of the workers' memory:
-the median of the last tenth over that of the seventh, of workers that lived as long.
+The last lines say what must be 0 (wrong, lost labels, refused without reason), the rate that was asked for and had, in
+all and in the slowest ten seconds, and the growth of the workers' memory: the median of the last tenth over that of
+the seventh, of workers that lived as long.
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ class Tally:
     cut: int = 0  # connections that ended without an answer
     acknowledged: dict[str, int] = field(default_factory=dict)
     done: dict[str, int] = field(default_factory=dict)
+    turns: list[float] = field(default_factory=list)  # requests a second, of ten seconds each
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def count(self, table: dict[str, int], what: str) -> None:
@@ -191,6 +193,7 @@ def events(
 ) -> None:
     """What happens to the server, in turns, and its memory every second."""
     turn, version, start = 0, 2, time.monotonic()
+    before, since = 0, start
     while time.monotonic() - start < 60 * minutes:
         for worker in workers_of(pid):
             with contextlib.suppress(OSError):
@@ -199,6 +202,9 @@ def events(
         if time.monotonic() - start < 10 * (turn + 1):
             continue
         turn += 1
+        now, answered = time.monotonic(), soak.tally.answered
+        soak.tally.turns.append((answered - before) / (now - since))
+        before, since = answered, now
         kind = ("reload", "canary", "kill")[turn % 3]
         if kind == "reload":
             write_model(folder / "soak" / "1" / "model.onnx", f"reload {turn}")
@@ -276,7 +282,9 @@ def main() -> None:
         for pid in {pid for _, pid, _ in memory}
     }
     report = {
-        "minutes": asked.minutes, "answered": tally.answered, "wrong": len(tally.wrong), "refused": tally.refused,
+        "minutes": asked.minutes, "asked_per_second": round(asked.share * full),
+        "had_per_second": round(tally.answered / (60 * asked.minutes)), "slowest_ten_seconds": round(min(tally.turns)),
+        "answered": tally.answered, "wrong": len(tally.wrong), "refused": tally.refused,
         "cut": tally.cut, "labels_acknowledged": len(tally.acknowledged), "labels_lost": len(lost),
         "happened": tally.done, "growth_percent": growth(memory, 60 * asked.minutes),
         "tracebacks": said.count("Traceback"),
@@ -285,7 +293,9 @@ def main() -> None:
         print(line)
     print(json.dumps(report, indent=2))
     if asked.json:
-        asked.json.write_text(json.dumps({**report, "mebibytes": worker_memory}))
+        asked.json.write_text(
+            json.dumps({**report, "per_second": [round(r) for r in tally.turns], "mebibytes": worker_memory})
+        )
 
 
 if __name__ == "__main__":
