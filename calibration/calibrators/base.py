@@ -23,7 +23,7 @@ from calibrant.calibration.inputs import check_logits, finite_logits, ruled_out
 from calibrant.calibration.softmax import FLOOR_DEPTH, softmax
 from calibrant.errors import ConfigError, DataError, FormatError
 
-FORMAT_VERSION = 2  # 2: with a prior correction, which a reader of version 1 would leave out
+FORMAT_VERSION = 3  # 2: with a prior correction, 3: with a mixture's temperature; older readers would leave them out
 Matrix = NDArray[np.float64]
 
 
@@ -105,8 +105,9 @@ class Calibrator:
     def to_dict(self) -> dict[str, Any]:
         shift = None if self.prior is None else self.prior.shift()
         corrects = shift is not None and float(np.ptp(shift)) > 1e-12
+        tempered = self.method == "mixture" and "temperature" in self.parameters
         return {
-            "kind": "calibrator", "format_version": FORMAT_VERSION if corrects else 1,
+            "kind": "calibrator", "format_version": 3 if tempered else 2 if corrects else 1,
             "method": self.method, "classes": self.classes,
             "parameters": dict(self.parameters), "fit": dict(self.fit), "fitted_on": dict(self.fitted_on),
             "metrics": dict(self.metrics),

@@ -1,16 +1,19 @@
-"""A mixture of calibrators: q = sum_j w_j softmax(map_j(z)), with the weights of `pooling.py`.
+"""A mixture of calibrators: q = sum_j w_j softmax(map_j(z)), with the weights of `pooling.py`; then softmax(log q / T).
 
-Calibrated logits are log max(q, 1e-12). Members are methods of the table with their own numbers, so whatever a member
-is, the mixture goes into files and graphs with it. `auto` chooses the members by its own table of candidates;
-members whose share comes out below two hundredths are left out.
+A linear pool of maps that disagree is less sure than it could be, even if each of them is calibrated (Ranjan and
+Gneiting 2010), which T mends. Calibrated logits are log max(q, 1e-12) / T. Members are methods of the table with their
+own numbers, so whatever a member is, the mixture goes into files and graphs with it. `auto` chooses the members by its
+own table of candidates; members whose share comes out below two hundredths are left out.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from calibrant.calibration.calibrators.form import Form, Parameters, numbers
-from calibrant.calibration.calibrators.steps import Pool, Step
+import numpy as np
+
+from calibrant.calibration.calibrators.form import Form, Parameters, numbers, positive
+from calibrant.calibration.calibrators.steps import Affine, Pool, Step
 from calibrant.errors import ConfigError
 
 
@@ -30,6 +33,8 @@ def _check(p: Parameters, classes: int) -> None:
     w = numbers(p, "weights", (len(members),))
     if not members or (w < 0).any() or abs(w.sum() - 1) > 1e-6:
         raise ConfigError('parameter "weights" must be shares that sum to one')
+    if "temperature" in p:
+        positive(p, "temperature", ())
     for member in members:
         if member["method"] == "mixture":
             raise ConfigError("a mixture cannot be a member of a mixture")
@@ -43,12 +48,16 @@ def _steps(p: Parameters, classes: int) -> tuple[Step, ...]:
     from calibrant.calibration.calibrators.table import form
 
     branches = tuple(form(m["method"]).steps(m["parameters"], classes) for m in _members(p))
-    return (Pool(branches, tuple(float(w) for w in p["weights"])),)
+    pool = Pool(branches, tuple(float(w) for w in p["weights"]))
+    return (pool, Affine.scale(np.full(classes, 1.0 / float(p["temperature"])))) if "temperature" in p else (pool,)
 
 
-def mixture(members: list[tuple[str, dict[str, Any]]], weights: list[float]) -> dict[str, Any]:
+def mixture(
+    members: list[tuple[str, dict[str, Any]]], weights: list[float], temperature: float = 1.0
+) -> dict[str, Any]:
     """The parameters of one."""
-    return {"weights": weights, "members": [{"method": m, "parameters": p} for m, p in members]}
+    found = {"weights": weights, "members": [{"method": m, "parameters": p} for m, p in members]}
+    return found if temperature == 1.0 else {**found, "temperature": temperature}
 
 
 def fit_mixture(*args: Any, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -39,7 +39,6 @@ LOWEST, HIGHEST = 1e-2, 1e2  # of T; beyond, the data want no finite temperature
 _STEADY_ROWS = 512
 _UNCERTAIN = 1 / 3  # of log T, one standard error
 PRIOR_OF_LOG_T = (float(np.log(1.6)), 0.5)  # mean and deviation
-_USUAL, _SPREAD = PRIOR_OF_LOG_T
 _SEPARATED = f"the logits separate the labels: the NLL falls until T = {LOWEST:g}, which is kept"
 # Logits in flight: 256 KB in float64 stay in the second-level cache; with many classes longer rows of work pay more.
 _CHUNK_FEW, _CHUNK_MANY = 1 << 15, 1 << 16
@@ -107,15 +106,21 @@ def minimise_nll(
 
 
 def steadied(
-    logits: Floats, labels: Labels, weights: Weights | None = None, *, offset: NDArray[np.float64] | None = None
+    logits: Floats,
+    labels: Labels,
+    weights: Weights | None = None,
+    *,
+    offset: NDArray[np.float64] | None = None,
+    prior: tuple[float, float] = PRIOR_OF_LOG_T,
 ) -> float:
-    """T with a prior, from which richer maps start: log T normal around log 1.6 with deviation .5, beside the losses.
+    """T with a prior, from which richer maps start: log T normal with this mean and deviation, beside the losses.
 
     Networks are rarely surer or less sure than that. Fifty rows without an error then do not say T = 0; with a thousand
     rows the prior moves T in its third digit.
     """
     from scipy.optimize import minimize_scalar
 
+    usual, spread = prior
     n = float(len(labels)) if weights is None else float(weights.sum() ** 2 / np.dot(weights, weights))
     step = max(1, len(labels) // _STEADY_ROWS)
     some = (logits[::step], labels[::step], None if weights is None else weights[::step])
@@ -123,7 +128,7 @@ def steadied(
         some = (logits, labels, weights)
 
     def penalised(u: float) -> float:
-        away = (u + _USUAL) / _SPREAD
+        away = (u + usual) / spread
         return n * nll_pass(*some, offset, float(np.exp(u)))[0] + 0.5 * away * away
 
     # There may be two valleys, one at the prior and one far away: some rows tell which, all tell where its ground is.
@@ -132,8 +137,8 @@ def steadied(
     for _ in range(20 if step > 1 else 0):
         b = float(np.exp(u))
         _, g, h, _ = nll_pass(logits, labels, weights, offset, b)
-        slope = n * b * g + (u + _USUAL) / _SPREAD**2
-        curve = n * (b * b * h + max(b * g, 0.0)) + 1 / _SPREAD**2
+        slope = n * b * g + (u + usual) / spread**2
+        curve = n * (b * b * h + max(b * g, 0.0)) + 1 / spread**2
         moved = float(np.clip(-slope / curve, -0.5, 0.5))
         u = float(np.clip(u + moved, low, high))
         if abs(moved) < 1e-4:

@@ -24,7 +24,7 @@ from calibrant.train.jobs.training import TrainJob
 
 AS_TRAINED = ""  # the view without a calibrator
 # Raised by hand when a metric or a calibrator gives other numbers than before: scores are then made again.
-SCORES_VERSION = 2
+SCORES_VERSION = 3
 _AUROC = "auroc_"
 KNOWN = {**OF_HEADS, **{m.key: m.better == "higher" for m in METRICS}}  # True: higher is better
 

@@ -17,23 +17,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrant.calibration.calibrators.steps import Step, run
+from calibrant.calibration.calibrators.temperature import steadied
 from calibrant.calibration.inputs import Floats, Labels, Weights
-from calibrant.calibration.softmax import log_softmax
+from calibrant.calibration.softmax import floored_logits, log_softmax
 
 Vector = NDArray[np.float64]
 Fold = Callable[[Floats, Labels, Weights | None], Sequence[Step]]
 PSEUDO_ROWS = 20.0
 FOLDS = 5
 _ENOUGH = 2000
+_PRIOR_OF_LOG_T = (0.0, 0.1)
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Losses (members, rows) of rows that were held out, their row weights, and which rows they are."""
+    """Losses (members, rows) of rows that were held out, their row weights, and which rows they are.
+
+    `log_p`: of each member the log-probabilities of all classes in every `step`-th of them.
+    """
 
     losses: Vector
     weights: Vector
     rows: NDArray[np.int64]
+    log_p: tuple[NDArray[np.float32], ...] = ()
+    step: int = 1
 
     def mean(self) -> Vector:
         found: Vector = self.losses @ self.weights / self.weights.sum()
@@ -41,15 +48,24 @@ class HeldOut:
 
     def and_also(self, other: HeldOut) -> HeldOut:
         """With the losses of more members on the same rows."""
-        return (
-            HeldOut(np.concatenate([self.losses, other.losses]), self.weights, self.rows) if len(other.losses) else self
-        )
+        if not len(other.losses):
+            return self
+        losses = np.concatenate([self.losses, other.losses])
+        return HeldOut(losses, self.weights, self.rows, self.log_p + other.log_p, self.step)
 
     def pooled(self, shares: Vector) -> Vector:
         """Loss of each row under the mixture."""
         least = self.losses.min(axis=0)
         out: Vector = least - np.log(np.maximum(shares @ np.exp(least - self.losses), 1e-300))
         return out
+
+    def temperature(self, shares: Vector, uniform: float, labels: Labels, *, weighted: bool) -> float:
+        """Of the mixture with this share for the uniform distribution, at most 1: a pool errs to that side. `labels`
+        of all rows, held out or not."""
+        q = sum(share * np.exp(log_p) for share, log_p in zip(shares, self.log_p, strict=True) if share)
+        log_q = floored_logits((1 - uniform) * np.asarray(q, np.float64) + uniform / q.shape[1])
+        weights = self.weights[:: self.step] if weighted else None
+        return min(1.0, steadied(log_q, labels[self.rows[:: self.step]], weights, prior=_PRIOR_OF_LOG_T))
 
 
 def folds_of(rows: int, folds: int, seed: int, tried: int | None = None) -> list[NDArray[np.bool_]]:
@@ -61,6 +77,11 @@ def folds_of(rows: int, folds: int, seed: int, tried: int | None = None) -> list
 def folds_worth(rows: int, *, heavy: bool) -> int:
     """How many of five folds are held out in turn: until 2,000 rows have been, one where a fit takes long."""
     return 1 if heavy else min(FOLDS, max(1, -(-_ENOUGH * FOLDS // rows)))
+
+
+def sampling_step(rows: int) -> int:
+    """Every so many of held-out rows make as many as are enough."""
+    return -(-rows // _ENOUGH)
 
 
 def label_losses(zeta: Vector, labels: Labels) -> Vector:

@@ -43,3 +43,28 @@ def test_more_members_may_join_on_the_same_rows() -> None:
     assert both.losses.shape == (4, 60)
     assert np.array_equal(both.rows, found.rows)
     assert found.and_also(HeldOut(np.zeros(0), found.weights, found.rows)) is found
+
+
+def test_the_temperature_of_a_mixture_is_where_held_out_rows_and_its_prior_agree() -> None:
+    """By brute force, on weighted rows, of which every second one has all classes."""
+    rng = np.random.default_rng(3)
+    log_p = tuple(np.log(rng.dirichlet(np.ones(4), 60)).astype(np.float32) for _ in range(2))
+    labels, weights = log_p[0].argmax(axis=1), rng.uniform(0.5, 1.5, 120)
+    every = np.repeat(labels, 2)
+    found = HeldOut(np.zeros((2, 120)), weights, np.arange(120), log_p, 2)
+    q = 0.9 * (0.6 * np.exp(log_p[0]) + 0.4 * np.exp(log_p[1])) + 0.1 / 4
+    w = weights[::2]
+    n = w.sum() ** 2 / (w @ w)
+
+    def score(t: float) -> float:
+        p = q ** (1 / t)
+        losses = -np.log((p / p.sum(axis=1, keepdims=True))[np.arange(60), labels])
+        return float(n * (w @ losses) / w.sum() + 0.5 * (np.log(t) / 0.1) ** 2)
+
+    grid = np.geomspace(0.5, 1.5, 4001)
+    best = grid[np.argmin([score(t) for t in grid])]
+    assert 0.6 < best < 0.95
+    assert found.temperature(np.array([0.6, 0.4]), 0.1, every, weighted=True) == pytest.approx(best, rel=1e-3)
+    elsewhere = tuple(np.log(np.roll(np.exp(p), 1, axis=1)) for p in log_p)
+    wrong = HeldOut(np.zeros((2, 120)), weights, np.arange(120), elsewhere, 2)
+    assert wrong.temperature(np.array([0.6, 0.4]), 0.1, every, weighted=True) == 1.0
