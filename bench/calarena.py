@@ -29,6 +29,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
+if __package__ in (None, ""):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from bench.calibrators import FILES, OURS, environment, ours, probmetrics, scores, softmax
 
 PEERS = ("sms", "svs", "temp-scaling", "isotonic", "ivap")

@@ -32,6 +32,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
+if __package__ in (None, ""):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 FILES = {
     "resnet20-jpeg": "cifar10jpeg75_resnet20_test.npz",
     "resnet56-jpeg": "cifar10jpeg75_resnet56_test.npz",

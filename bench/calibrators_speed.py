@@ -27,6 +27,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
+if __package__ in (None, ""):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from bench.calibration import best_of, made, plain_pass
 from bench.calibrators import OURS, environment, ours, probmetrics, simulated
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import io
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +24,9 @@ import numpy as np
 import torch
 from PIL import Image, ImageEnhance, ImageFilter
 from torch import nn
+
+if __package__ in (None, ""):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.density import features
 

@@ -20,7 +20,8 @@ maximises the cross-validated likelihood with twenty pseudo-rows, one in a hundr
 than one nat in their sum.
 
 A mixture of maps that disagree is less sure than it could be, even where each of them is right. So it gets a
-temperature of at most 1, fitted to what held-out rows got from it, with log T normal around 0 and a deviation of .1.
+temperature of at most 1, fitted to what held-out rows got from it, with log T normal around 0 and a deviation of .1,
+less where not all rows were held out.
 
 Few rows so give a mixture that leans on what is simple, many a single map. Members below two hundredths are left out,
 and one above .95 is taken by itself. For each member the mean loss and its paired difference to what was taken get 95 %

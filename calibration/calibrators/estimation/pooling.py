@@ -26,7 +26,7 @@ Fold = Callable[[Floats, Labels, Weights | None], Sequence[Step]]
 PSEUDO_ROWS = 20.0
 FOLDS = 5
 _ENOUGH = 2000
-_PRIOR_OF_LOG_T = (0.0, 0.1)
+_SPREAD_OF_LOG_T = 0.1
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,12 @@ class HeldOut:
 
     def temperature(self, shares: Vector, uniform: float, labels: Labels, *, weighted: bool) -> float:
         """Of the mixture with this share for the uniform distribution, at most 1: a pool errs to that side. `labels`
-        of all rows, held out or not."""
+        of all rows, held out or not; where few were, the prior holds T more."""
         q = sum(share * np.exp(log_p) for share, log_p in zip(shares, self.log_p, strict=True) if share)
         log_q = floored_logits((1 - uniform) * np.asarray(q, np.float64) + uniform / q.shape[1])
         weights = self.weights[:: self.step] if weighted else None
-        return min(1.0, steadied(log_q, labels[self.rows[:: self.step]], weights, prior=_PRIOR_OF_LOG_T))
+        spread = _SPREAD_OF_LOG_T * float(np.sqrt(len(self.rows) / len(labels)))
+        return min(1.0, steadied(log_q, labels[self.rows[:: self.step]], weights, prior=(0.0, spread)))
 
 
 def folds_of(rows: int, folds: int, seed: int, tried: int | None = None) -> list[NDArray[np.bool_]]:

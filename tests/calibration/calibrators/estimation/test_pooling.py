@@ -65,6 +65,8 @@ def test_the_temperature_of_a_mixture_is_where_held_out_rows_and_its_prior_agree
     best = grid[np.argmin([score(t) for t in grid])]
     assert 0.6 < best < 0.95
     assert found.temperature(np.array([0.6, 0.4]), 0.1, every, weighted=True) == pytest.approx(best, rel=1e-3)
+    more = np.concatenate([every, every])  # of which half were held out: what they say counts less
+    assert best < found.temperature(np.array([0.6, 0.4]), 0.1, more, weighted=True) < 1.0
     elsewhere = tuple(np.log(np.roll(np.exp(p), 1, axis=1)) for p in log_p)
     wrong = HeldOut(np.zeros((2, 120)), weights, np.arange(120), elsewhere, 2)
     assert wrong.temperature(np.array([0.6, 0.4]), 0.1, every, weighted=True) == 1.0
