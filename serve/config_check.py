@@ -17,6 +17,7 @@ from calibrant.serve.models.remote_folder import RemoteFolder
 from calibrant.serve.models.repository import NEWEST
 from calibrant.serve.monitor.baseline import read_baseline
 from calibrant.serve.monitor.features import ServedFeatures
+from calibrant.serve.tls import validity
 
 
 def checked(config: ServeConfig) -> Iterator[str]:
@@ -24,9 +25,9 @@ def checked(config: ServeConfig) -> Iterator[str]:
     tokens = config.tokens()
     if tokens:
         yield f"{len(tokens)} token(s): {', '.join(sorted({right for t in tokens for right in t.rights}))}"
-    if config.tls_cert is not None:
-        config.tls()
-        yield f"certificate {config.tls_cert}" + (" for callers with one" if config.tls_client_ca else "")
+    if config.tls_cert is not None and (context := config.tls()) is not None:
+        callers = " for callers with one" if config.tls_client_ca else ""
+        yield f"certificate {config.tls_cert}{callers} {validity(context, config.tls_cert).said}"
     if config.log_to is not None:
         yield f"{config.log_to}: {'reached' if reached(config.log_to) else 'reached, and nothing lies there yet'}"
     files = [(spec.name, spec.version, spec.path) for spec in config.models]

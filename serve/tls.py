@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import ssl
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from calibrant.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+_SOON = 14  # days
+_NOT_YET, _EXPIRED = 9, 10  # <openssl/x509_vfy.h>
 
 
 def certificate(chain: Path, key: Path | None, client_ca: Path | None = None) -> ssl.SSLContext:
@@ -18,6 +27,8 @@ def certificate(chain: Path, key: Path | None, client_ca: Path | None = None) ->
         needed = "its key has to be there too, or given as --tls-key" if key is None else "the key has to be its own"
         fix = f"{needed}, without a password"
         raise ConfigError(f"the certificate cannot be used ({error})", where=chain, fix=fix) from None
+    if (age := validity(context, chain)).wrong:
+        log.warning("%s: the certificate %s", chain, age.said)
     if client_ca is not None:
         try:
             context.load_verify_locations(client_ca)
@@ -28,6 +39,40 @@ def certificate(chain: Path, key: Path | None, client_ca: Path | None = None) ->
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
     return context
+
+
+@dataclass(frozen=True)
+class Validity:
+    """`wrong`: callers refuse it, or soon will."""
+
+    said: str
+    wrong: bool
+
+
+def validity(context: ssl.SSLContext, chain: Path) -> Validity:
+    """Until when a certificate holds, by a handshake in memory with a caller who trusts just this one: Python tells
+    the dates of a certificate to nobody else."""
+    caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    caller.check_hostname = False
+    caller.load_verify_locations(chain)
+    caller.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    asked, answered = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client, server = caller.wrap_bio(answered, asked), context.wrap_bio(asked, answered, server_side=True)
+    shown = None
+    try:
+        for side in (client, server, client, server, client):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+            shown = shown or (client.getpeercert() if client.version() else None)
+    except ssl.SSLCertVerificationError as error:
+        if error.verify_code in (_EXPIRED, _NOT_YET):
+            return Validity("has EXPIRED" if error.verify_code == _EXPIRED else "is NOT VALID YET", True)
+    except ssl.SSLError:
+        pass
+    if not shown:
+        return Validity("does not tell how long it holds", False)
+    days = (ssl.cert_time_to_seconds(str(shown["notAfter"])) - time.time()) / 86400
+    return Validity(f"holds for {days:.0f} days", False) if days > _SOON else Validity(f"ENDS in {days:.1f} days", True)
 
 
 class Renewable:

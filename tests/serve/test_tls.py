@@ -15,8 +15,10 @@ import httpx
 import pytest
 
 from calibrant.errors import ConfigError
+from calibrant.serve.config import ServeConfig
+from calibrant.serve.config_check import checked
 from calibrant.serve.processes.background import Running, running
-from calibrant.serve.tls import certificate
+from calibrant.serve.tls import certificate, validity
 
 
 def _certificate(cert: Path, key: Path) -> None:
@@ -72,10 +74,10 @@ def _authority(folder: Path, name: str) -> Path:
     return cert
 
 
-def _signed(folder: Path, name: str, by: str) -> tuple[str, str]:
+def _signed(folder: Path, name: str, by: str, days: int = 1) -> tuple[str, str]:
     cert, key, asked = (folder / f"{name}{end}" for end in (".pem", ".key", ".csr"))
     _openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", key, "-out", asked)
-    _openssl("x509", "-req", "-in", asked, "-CA", folder / f"{by}.pem", "-CAkey", folder / f"{by}.key", "-days", "1",
+    _openssl("x509", "-req", "-in", asked, "-CA", folder / f"{by}.pem", "-CAkey", folder / f"{by}.key", "-days", days,
              "-CAcreateserial", "-out", cert)  # fmt: skip
     return str(cert), str(key)
 
@@ -191,3 +193,20 @@ def test_a_key_that_is_missing_or_locked_is_said_so(tmp_path: Path) -> None:
         certificate(cert, None)
     with pytest.raises(ConfigError, match="without a password"):
         certificate(cert, locked)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+@pytest.mark.parametrize(
+    ("days", "said", "wrong"),
+    [(-1, "has EXPIRED", True), (1, "ENDS in 1.0 days", True), (30, "holds for 30 days", False)],
+)
+def test_how_long_a_certificate_holds_is_said(
+    days: int, said: str, wrong: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _authority(tmp_path, "authority")
+    cert, key = (Path(p) for p in _signed(tmp_path, "server", by="authority", days=days))
+    context = certificate(cert, key)
+    assert (said in caplog.text) is wrong
+    for served in (context, certificate(cert, key, tmp_path / "authority.pem")):  # the second asks callers for one
+        assert validity(served, cert).said == said
+    assert said in next(line for line in checked(ServeConfig(tls_cert=cert, tls_key=key)) if "certificate" in line)
