@@ -1,4 +1,4 @@
-"""Measured batch curves of this machine, kept between starts: a small JSON file in the user's cache.
+"""Measured batch curves of this machine, kept between starts: a small file for each in the user's cache.
 
 A curve is known by the file's content, the device, the threads and the versions that decide how fast it runs. What
 cannot be read or written is as if there were none; a server never fails for it.
@@ -7,26 +7,24 @@ cannot be read or written is as if there were none; a server never fails for it.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import platform
-import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from calibrant.atomic import write_json
 from calibrant.serve.engine.batch_curve import BatchCurve, BatchPoint
 from calibrant.serve.engine.session import Session
 
-_WRITING = threading.Lock()
 MOST = 1000  # curves; the oldest go
 MOST_DAYS = 7  # then it is measured again: a machine may have been busy, or has become another
 
 
-def store_file() -> Path:
+def store() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "calibrant" / "batch_curves.json"
+    return Path(cache) / "calibrant" / "batch-curves"
 
 
 def key_of(session: Session, sha256: str) -> str:
@@ -40,30 +38,27 @@ def key_of(session: Session, sha256: str) -> str:
 
 def read(key: str) -> BatchCurve | None:
     try:
-        entry = _entries()[key]
-        if not 0 <= time.time() - float(entry["time"]) <= MOST_DAYS * 86400:
+        entry = json.loads(_file(key).read_text())
+        if entry["key"] != key or not 0 <= time.time() - float(entry["time"]) <= MOST_DAYS * 86400:
             return None
         return BatchCurve(tuple(BatchPoint(int(r), float(s)) for r, s in entry["points"]), bool(entry["whole"]))
-    except (KeyError, TypeError, ValueError):
+    except (OSError, KeyError, TypeError, ValueError):
         return None
 
 
 def write(key: str, curve: BatchCurve) -> None:
     points = [[p.rows, p.seconds] for p in curve.points]
-    with _WRITING, contextlib.suppress(OSError):
-        entries = _entries()
-        entries.pop(key, None)
-        entries[key] = {"time": int(time.time()), "points": points, "whole": curve.whole}
-        store_file().parent.mkdir(parents=True, exist_ok=True)
-        write_json(store_file(), dict(list(entries.items())[-MOST:]))
+    with contextlib.suppress(OSError):
+        store().mkdir(parents=True, exist_ok=True)
+        write_json(_file(key), {"key": key, "time": int(time.time()), "points": points, "whole": curve.whole})
+        there = list(store().glob("*.json"))
+        if len(there) > MOST:
+            for old in sorted(there, key=lambda file: file.stat().st_mtime_ns)[: len(there) - MOST]:
+                old.unlink(missing_ok=True)
 
 
-def _entries() -> dict[str, Any]:
-    try:
-        found = json.loads(store_file().read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+def _file(key: str) -> Path:
+    return store() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
 def gpus(root: Path = Path("/proc/driver/nvidia/gpus")) -> str:

@@ -21,7 +21,7 @@ CURVE = BatchCurve((BatchPoint(1, 0.15), BatchPoint(8, 0.2)), False)
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "calibrant" / "batch_curves.json"
+    return tmp_path / "calibrant" / "batch-curves"
 
 
 def test_what_was_kept_is_read_back_for_a_week(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,13 +41,23 @@ def test_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [curve_store.read(key) is None for key in "abc"] == [False, True, False]
 
 
-@pytest.mark.parametrize("content", ["", "[1]", '{"a": 3}', '{"a": {"time": "x"}}'])
-def test_a_damaged_store_is_none(store: Path, content: str) -> None:
-    store.parent.mkdir()
-    store.write_text(content)
+@pytest.mark.parametrize("content", ["", "[1]", '{"key": "a"}', '{"key": "a", "time": "x"}', "\xff"])
+def test_a_damaged_curve_is_none(store: Path, content: str) -> None:
+    curve_store.write("a", CURVE)
+    (file,) = store.iterdir()
+    file.write_text(content, encoding="latin-1")
     assert curve_store.read("a") is None
     curve_store.write("a", CURVE)
     assert curve_store.read("a") == CURVE
+
+
+def test_a_curve_of_another_key_is_not_taken(store: Path) -> None:
+    curve_store.write("a", CURVE)
+    (file,) = store.iterdir()
+    curve_store.write("b", BatchCurve())
+    (other,) = (f for f in store.iterdir() if f != file)
+    file.replace(other)
+    assert curve_store.read("b") is None
 
 
 def test_no_place_to_write_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
