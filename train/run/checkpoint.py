@@ -45,9 +45,9 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def remove_leftovers(run: Path) -> None:
-    """Temporary files that a killed process left behind."""
+    """Temporary files that a killed process left behind: ours, and those that safetensors writes beside its files."""
     for folder in (run, run / EPOCHS_FOLDER, run / "predictions"):
-        for file in folder.glob(".*.tmp.*"):
+        for file in (*folder.glob(".*.tmp.*"), *folder.glob(".tmp??????")):
             file.unlink(missing_ok=True)
 
 

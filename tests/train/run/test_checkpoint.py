@@ -49,6 +49,7 @@ def test_a_cut_file_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_leftovers_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
     (tmp_path / ".checkpoint.123.tmp.safetensors").write_bytes(b"part")
+    (tmp_path / ".tmp97IDnT").write_bytes(b"part")  # as safetensors calls its own
     (tmp_path / "model.safetensors").write_bytes(b"whole")
     remove_leftovers(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
