@@ -101,6 +101,17 @@ def test_labels_do_not_wait_for_ever_nor_for_ids_that_nobody_wrote(
             ask()
 
 
+def test_labels_come_again_once_an_earlier_log_is_read(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_module, "RESTORE_SECONDS", 0.1)
+    leader.other.predictions(OLD, ["a"], [1.0], ROWS[:1])
+    read = threading.Event()
+    leader.control.restored = read.is_set
+    with pytest.raises(NotReady, match="still being read"):
+        leader.label("a")
+    read.set()
+    assert leader.label("a")["accepted"] == 1
+
+
 def _bytes_held(*roots: Any) -> int:
     """Of all objects that these lead to, each once; no modules, classes and functions."""
     seen, waiting, total = {id(roots)}, list(roots), 0
