@@ -6,6 +6,7 @@ share it, and a file that comes needs to read nothing. The log of an earlier sta
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -103,11 +104,12 @@ class Histories:
         for path in segments(self._folder):
             if own(path):
                 continue
-            for offset, record in records(path):
-                self._take(path, offset, record, names)
-                if time.monotonic() - since > _AT_A_TIME:
-                    time.sleep(_PAUSE)
-                    since = time.monotonic()
+            with contextlib.suppress(FileNotFoundError):  # dropped by retention meanwhile
+                for offset, record in records(path):
+                    self._take(path, offset, record, names)
+                    if time.monotonic() - since > _AT_A_TIME:
+                        time.sleep(_PAUSE)
+                        since = time.monotonic()
 
     def _take(self, path: Path, offset: int, record: dict[str, Any], names: dict[str, set[str]]) -> None:
         kind = record["record"]

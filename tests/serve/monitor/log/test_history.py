@@ -57,6 +57,15 @@ def test_reading_leaves_room_for_others(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(rests) >= 3
 
 
+def test_a_part_that_goes_meanwhile_costs_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(tmp_path)
+    (there,) = history_module.segments(tmp_path)
+    monkeypatch.setattr(history_module, "segments", lambda folder: [tmp_path / f"0{there.name}", there])
+    histories = Histories(tmp_path)
+    histories.restore()
+    assert len(histories.of("plants").places("c0")) == 1
+
+
 def test_labels_can_tell_when_the_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(tmp_path)
     go = threading.Event()
